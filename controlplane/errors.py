@@ -1,0 +1,38 @@
+"""Errors that Headrace raises, by what a person can do about them.
+
+    HeadraceError
+      ConfigurationError      a file or flag is wrong; carries every fault found, each with its place
+      RegistrationError       a node cannot be registered as it describes itself; carries every fault found
+      UnknownSessionError     a node session that is not, or no longer, registered
+      UnavailableError        etcd or a control plane cannot be reached now; a retry may succeed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class HeadraceError(Exception):
+    """The root of all errors that Headrace raises on purpose."""
+
+
+class _Faults(HeadraceError):
+    def __init__(self, faults: Iterable[str]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(self.faults))
+
+
+class ConfigurationError(_Faults):
+    """Every fault of a configuration, each as `file:line: path: what is wrong and what to do`."""
+
+
+class RegistrationError(_Faults):
+    """Every fault of a registration, each as `field: what is wrong and what to do`."""
+
+
+class UnknownSessionError(HeadraceError):
+    """The node session is not registered: its lease ran out, or it was replaced. Register again."""
+
+
+class UnavailableError(HeadraceError):
+    """A service that is needed cannot be reached now."""

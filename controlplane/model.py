@@ -1,0 +1,328 @@
+"""The words of Headrace as frozen values: nodes, pools, requests and decisions.
+
+Nothing here computes; `fleet` makes pools from node sessions, `policy` makes decisions from requests and pools.
+Units: tokens for context and budget, bytes for memory, seconds for time, shares in 0..1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class FormatTier(StrEnum):
+    """The class of quantization formats that a session is pinned to."""
+
+    FULL = "full"
+    QUANTIZED = "quantized"
+
+
+class CapacityType(StrEnum):
+    ON_DEMAND = "on_demand"
+    SPOT = "spot"
+
+
+class Verdict(StrEnum):
+    """How a request would suffer from quantization."""
+
+    SENSITIVE = "sensitive"
+    NEUTRAL = "neutral"
+    TOLERANT = "tolerant"
+
+
+class Category(StrEnum):
+    """What a request's text consists of, by its byte classes."""
+
+    PROSE = "prose"
+    CODE = "code"
+    CJK = "cjk"
+    MIXED = "mixed"
+    OTHER = "other"
+
+
+class Endpoint(StrEnum):
+    """The API that a request speaks; `OTHER` is routed by its model alone."""
+
+    CHAT = "chat"
+    COMPLETIONS = "completions"
+    RESPONSES = "responses"
+    MESSAGES = "messages"
+    EMBEDDINGS = "embeddings"
+    MODELS = "models"
+    OTHER = "other"
+
+
+class Action(StrEnum):
+    """What is done with a request."""
+
+    PASS = "pass"
+    REJECT = "reject"
+    ANSWER = "answer"  # Headrace answers itself, such as the list of models
+
+
+# --- nodes ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """One model as one node serves it.
+
+    `id` is the fleet's canonical name, `served_name` the name the engine answers to, `aliases` further names that the
+    engine itself accepts. `max_context` is in tokens of prompt and output together, for one sequence;
+    `max_sequences` is how many run at once; `kv_cache_tokens` is the whole KV cache, 0 when unknown.
+    """
+
+    id: str
+    format: str
+    max_context: int
+    max_sequences: int
+    served_name: str = ""
+    aliases: tuple[str, ...] = ()
+    kv_cache_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """What a node says of itself when it registers. Immutable: a change is a new registration.
+
+    `address` is `ip:port` of its OpenAI-compatible HTTP server. `vram_bytes` is the total over all its GPUs.
+    `health_path` answers 200 when the engine can serve; empty means a TCP connection is the check.
+    """
+
+    node_id: str
+    address: str
+    models: tuple[ServedModel, ...]
+    engine: str = ""
+    engine_version: str = ""
+    gpu_model: str = ""
+    gpu_count: int = 0
+    vram_bytes: int = 0
+    hardware_class: str = ""
+    capacity_type: CapacityType = CapacityType.ON_DEMAND
+    health_path: str = "/health"
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSession:
+    """One registration of a node. `registered_at` is in Unix seconds; `lease_id` is etcd's lease, 0 without one."""
+
+    session_id: str
+    spec: NodeSpec
+    registered_at: float
+    lease_id: int = 0
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLoad:
+    """One load report. `kv_cache_use` is a share; None is unknown, which is not the same as idle.
+
+    `reported_at` is in Unix seconds by the control plane's clock when the report arrived.
+    """
+
+    running: int
+    waiting: int
+    kv_cache_use: float | None = None
+    tokens_per_second: float | None = None
+    ttft_seconds: float | None = None
+    healthy: bool = True
+    reported_at: float = 0.0
+
+
+# --- pools ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLoad:
+    """The load of a pool's ready nodes, summed; `kv_cache_use` is the mean over the nodes that report it."""
+
+    running: int
+    waiting: int
+    kv_cache_use: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """All nodes alike in model, format tier, context class, capacity type and the engine's name for the model.
+
+    One pool is one Envoy cluster, named `name`. `max_context` is the smallest of its nodes' (tokens), so that what fits
+    the pool fits whichever node Envoy picks. `max_sequences` is summed over ready nodes. `load` is None when no ready
+    node has a fresh report.
+    """
+
+    name: str
+    model: str
+    tier: FormatTier
+    context_class: str
+    capacity_type: CapacityType
+    max_context: int
+    max_sequences: int
+    ready_nodes: int
+    nodes: int
+    served_name: str
+    aliases: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()  # highest fidelity first
+    hardware_classes: tuple[str, ...] = ()
+    load: PoolLoad | None = None
+
+
+# --- requests ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A whole request as it reached the gateway. Header names are lower-case; the last of equal names counts."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ByteClasses:
+    """How many bytes of a text fall in each class (UTF-8). `cjk` counts whole three-byte sequences' bytes."""
+
+    total: int = 0
+    letters: int = 0
+    digits: int = 0
+    punctuation: int = 0
+    blanks: int = 0
+    newlines: int = 0
+    cjk: int = 0
+    other: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What routing needs to know of a request; every field is lenient, None or empty when the request says nothing.
+
+    `system`, `first_user` and `last_user` are bounded excerpts of the texts that tell about the task. `text` counts the
+    bytes of all prompt text without data-URIs; `tool_bytes` those of tools and schemas. `output_cap` is the client's own
+    limit on output tokens, for all `choices` each. `stop_early` fields are not parsed.
+    """
+
+    endpoint: Endpoint
+    model: str | None
+    system: str = ""
+    first_user: str = ""
+    last_user: str = ""
+    text: ByteClasses = ByteClasses()
+    tool_bytes: int = 0
+    tools: int = 0
+    messages: int = 0
+    images: int = 0
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    logprobs: bool = False
+    structured_output: bool = False
+    reasoning: bool = False
+    choices: int = 1
+    output_cap: int | None = None
+    stream: bool = False
+    session: str | None = None
+    debug: bool = False
+    body_bytes: int = 0
+
+
+# --- decisions -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """One named part of the sensitivity score; positive points speak for the full tier."""
+
+    name: str
+    points: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    verdict: Verdict
+    score: float
+    contributions: tuple[Contribution, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Tokens that a request is expected to need. `ratio` is in bytes per token; `output_from` says where the output
+    estimate comes from: the client's cap or a default."""
+
+    prompt_tokens: int
+    output_tokens: int
+    category: Category
+    ratio: float
+    output_from: str
+
+    @property
+    def total(self) -> int:
+        return self.prompt_tokens + self.output_tokens
+
+
+class Reason(StrEnum):
+    """Why a pool was chosen or a request refused. Closed, so that it can be a metric label."""
+
+    SENSITIVE_NEEDS_FULL = "sensitive_needs_full"
+    NEUTRAL_PREFERS_FULL = "neutral_prefers_full"
+    TOLERANT_PREFERS_QUANTIZED = "tolerant_prefers_quantized"
+    SESSION_PINNED = "session_pinned"
+    TIER_UNAVAILABLE = "tier_unavailable"  # the preferred tier has no ready pool, the other one serves
+    SPILLED_UNDER_LOAD = "spilled_under_load"
+    NEEDS_LONG_CONTEXT = "needs_long_context"
+    EXCEEDS_EVERY_CONTEXT = "exceeds_every_context"  # the engine is left to refuse or to shorten
+    NOT_CLASSIFIED = "not_classified"  # embeddings and unknown endpoints: by model alone
+    NO_MODEL = "no_model"
+    UNKNOWN_MODEL = "unknown_model"
+    NO_READY_NODE = "no_ready_node"
+    BAD_REQUEST = "bad_request"
+    BODY_TOO_LARGE = "body_too_large"
+    NOT_READY = "not_ready"  # the filter has no routing table yet
+    LISTED_MODELS = "listed_models"
+    INTERNAL_ERROR = "internal_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An OpenAI-shaped error. `retry_after` is in seconds, None when a retry would not help."""
+
+    status: int
+    type: str
+    code: str
+    message: str
+    param: str | None = None
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A pool that was looked at: `excluded_by` names the filter that took it out, else `scores` hold its marks."""
+
+    pool: str
+    excluded_by: str | None = None
+    scores: tuple[tuple[str, float], ...] = ()
+    total: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is done with a request and every reason for it."""
+
+    action: Action
+    endpoint: Endpoint
+    model: str
+    reasons: tuple[Reason, ...]
+    pool: Pool | None = None
+    sensitivity: Sensitivity | None = None
+    budget: Budget | None = None
+    alternatives: tuple[Alternative, ...] = ()
+    would_change: tuple[str, ...] = ()
+    pinned: FormatTier | None = None
+    session: str | None = None
+    stream: bool = False
+    refusal: Refusal | None = None
