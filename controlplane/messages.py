@@ -1,0 +1,232 @@
+"""Between Headrace's protobuf messages and the model's values. Computes nothing, refuses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, node_pb2
+
+from controlplane.model import (
+    Alternative,
+    Budget,
+    CapacityType,
+    Decision,
+    FormatTier,
+    NodeLoad,
+    NodeSpec,
+    Pool,
+    PoolLoad,
+    Refusal,
+    Sensitivity,
+    ServedModel,
+)
+
+_CAPACITY_TO_MESSAGE = {
+    CapacityType.ON_DEMAND: node_pb2.CAPACITY_TYPE_ON_DEMAND,
+    CapacityType.SPOT: node_pb2.CAPACITY_TYPE_SPOT,
+}
+_CAPACITY_FROM_MESSAGE = {
+    node_pb2.CAPACITY_TYPE_UNSPECIFIED: CapacityType.ON_DEMAND,
+    node_pb2.CAPACITY_TYPE_ON_DEMAND: CapacityType.ON_DEMAND,
+    node_pb2.CAPACITY_TYPE_SPOT: CapacityType.SPOT,
+}
+
+
+def timestamp(seconds: float) -> Timestamp:
+    """From Unix seconds."""
+    whole = int(seconds // 1)
+    return Timestamp(seconds=whole, nanos=min(int((seconds - whole) * 1e9), 999_999_999))
+
+
+# --- nodes ---------------------------------------------------------------------------------------------------------
+
+
+def node_spec(message: node_pb2.NodeSpec) -> NodeSpec:
+    return NodeSpec(
+        node_id=message.node_id,
+        address=message.address,
+        models=tuple(
+            ServedModel(
+                id=m.id,
+                format=m.format,
+                max_context=m.max_context,
+                max_sequences=m.max_sequences,
+                served_name=m.served_name or m.id,
+                aliases=tuple(m.aliases),
+                kv_cache_tokens=m.kv_cache_tokens,
+            )
+            for m in message.models
+        ),
+        engine=message.engine,
+        engine_version=message.engine_version,
+        gpu_model=message.gpu_model,
+        gpu_count=message.gpu_count,
+        vram_bytes=message.vram_bytes,
+        hardware_class=message.hardware_class,
+        capacity_type=_CAPACITY_FROM_MESSAGE.get(message.capacity_type, CapacityType.ON_DEMAND),
+        health_path=message.health_path,
+        labels=dict(message.labels),
+    )
+
+
+def node_spec_message(spec: NodeSpec) -> node_pb2.NodeSpec:
+    return node_pb2.NodeSpec(
+        node_id=spec.node_id,
+        address=spec.address,
+        models=[
+            node_pb2.ServedModel(
+                id=m.id,
+                format=m.format,
+                max_context=m.max_context,
+                max_sequences=m.max_sequences,
+                served_name=m.served_name,
+                aliases=m.aliases,
+                kv_cache_tokens=m.kv_cache_tokens,
+            )
+            for m in spec.models
+        ],
+        engine=spec.engine,
+        engine_version=spec.engine_version,
+        gpu_model=spec.gpu_model,
+        gpu_count=spec.gpu_count,
+        vram_bytes=spec.vram_bytes,
+        hardware_class=spec.hardware_class,
+        capacity_type=_CAPACITY_TO_MESSAGE[spec.capacity_type],
+        health_path=spec.health_path,
+        labels=spec.labels,
+    )
+
+
+def node_load(message: node_pb2.LoadReport, reported_at: float) -> NodeLoad:
+    return NodeLoad(
+        running=message.running,
+        waiting=message.waiting,
+        kv_cache_use=message.kv_cache_use if message.HasField("kv_cache_use") else None,
+        tokens_per_second=message.tokens_per_second if message.HasField("tokens_per_second") else None,
+        ttft_seconds=message.ttft_seconds if message.HasField("ttft_seconds") else None,
+        healthy=message.healthy,
+        reported_at=reported_at,
+    )
+
+
+def node_load_message(load: NodeLoad) -> node_pb2.LoadReport:
+    return node_pb2.LoadReport(
+        running=load.running,
+        waiting=load.waiting,
+        kv_cache_use=load.kv_cache_use,
+        tokens_per_second=load.tokens_per_second,
+        ttft_seconds=load.ttft_seconds,
+        healthy=load.healthy,
+    )
+
+
+# --- pools ---------------------------------------------------------------------------------------------------------
+
+
+def pool(message: fleet_pb2.Pool) -> Pool:
+    return Pool(
+        name=message.name,
+        model=message.model,
+        tier=FormatTier(message.tier),
+        context_class=message.context_class,
+        capacity_type=_CAPACITY_FROM_MESSAGE.get(message.capacity_type, CapacityType.ON_DEMAND),
+        max_context=message.max_context,
+        max_sequences=message.max_sequences,
+        ready_nodes=message.ready_nodes,
+        nodes=message.nodes,
+        served_name=message.served_name,
+        aliases=tuple(message.aliases),
+        formats=tuple(message.formats),
+        hardware_classes=tuple(message.hardware_classes),
+        load=_pool_load(message.load) if message.HasField("load") else None,
+    )
+
+
+def _pool_load(message: fleet_pb2.PoolLoad) -> PoolLoad:
+    kv_cache_use = message.kv_cache_use if message.HasField("kv_cache_use") else None
+    return PoolLoad(running=message.running, waiting=message.waiting, kv_cache_use=kv_cache_use)
+
+
+def pool_message(pool: Pool) -> fleet_pb2.Pool:
+    return fleet_pb2.Pool(
+        name=pool.name,
+        model=pool.model,
+        tier=pool.tier,
+        context_class=pool.context_class,
+        capacity_type=_CAPACITY_TO_MESSAGE[pool.capacity_type],
+        max_context=pool.max_context,
+        max_sequences=pool.max_sequences,
+        ready_nodes=pool.ready_nodes,
+        nodes=pool.nodes,
+        served_name=pool.served_name,
+        aliases=pool.aliases,
+        formats=pool.formats,
+        hardware_classes=pool.hardware_classes,
+        load=None
+        if pool.load is None
+        else fleet_pb2.PoolLoad(
+            running=pool.load.running, waiting=pool.load.waiting, kv_cache_use=pool.load.kv_cache_use
+        ),
+    )
+
+
+# --- decisions -----------------------------------------------------------------------------------------------------
+
+
+def decision_message(decision: Decision, would_change: Iterable[str] = ()) -> decision_pb2.Decision:
+    return decision_pb2.Decision(
+        action=decision.action,
+        endpoint=decision.endpoint,
+        model=decision.model,
+        pool=decision.pool.name if decision.pool else "",
+        tier=decision.pool.tier if decision.pool else "",
+        reasons=decision.reasons,
+        sensitivity=_sensitivity_message(decision.sensitivity) if decision.sensitivity else None,
+        budget=_budget_message(decision.budget) if decision.budget else None,
+        alternatives=[_alternative_message(a) for a in decision.alternatives],
+        would_change=would_change,
+        pinned=decision.pinned or "",
+        refusal=_refusal_message(decision.refusal) if decision.refusal else None,
+        stream=decision.stream,
+    )
+
+
+def _sensitivity_message(sensitivity: Sensitivity) -> decision_pb2.Sensitivity:
+    return decision_pb2.Sensitivity(
+        verdict=sensitivity.verdict,
+        score=sensitivity.score,
+        contributions=[
+            decision_pb2.Contribution(name=c.name, points=c.points, why=c.why) for c in sensitivity.contributions
+        ],
+    )
+
+
+def _budget_message(budget: Budget) -> decision_pb2.Budget:
+    return decision_pb2.Budget(
+        prompt_tokens=budget.prompt_tokens,
+        output_tokens=budget.output_tokens,
+        category=budget.category,
+        ratio=budget.ratio,
+        output_from=budget.output_from,
+    )
+
+
+def _alternative_message(alternative: Alternative) -> decision_pb2.Alternative:
+    return decision_pb2.Alternative(
+        pool=alternative.pool,
+        excluded_by=alternative.excluded_by or "",
+        scores=dict(alternative.scores),
+        total=alternative.total,
+    )
+
+
+def _refusal_message(refusal: Refusal) -> decision_pb2.Refusal:
+    return decision_pb2.Refusal(
+        status=refusal.status,
+        type=refusal.type,
+        code=refusal.code,
+        message=refusal.message,
+        param=refusal.param or "",
+        retry_after_seconds=refusal.retry_after or 0.0,
+    )

@@ -1,0 +1,81 @@
+"""Keeps the filter's routing table: watches it at one of the control planes, and holds the last one when all are away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+import grpc
+from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
+
+from controlplane import messages
+from controlplane.config.load import policy_from_json
+from controlplane.grpc_calling import ControlPlaneTarget
+from controlplane.policy.table import RoutingTable, compile_table
+
+_log = logging.getLogger(__name__)
+
+FIRST_RETRY_SECONDS = 0.05
+LONGEST_RETRY_SECONDS = 5.0
+
+
+def routing_table(message: fleet_pb2.RoutingTable) -> RoutingTable:
+    """Raises ConfigurationError when the policy is not one that this version understands."""
+    policy = policy_from_json(message.policy_json)
+    return compile_table(message.version, tuple(messages.pool(p) for p in message.pools), policy)
+
+
+class Feed:
+    """Watches the routing table for as long as `run` runs, and calls `on_table` with each new one.
+
+    `dice` gives numbers in [0, 1) for the jitter of reconnects.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[ControlPlaneTarget],
+        worker_id: str,
+        on_table: Callable[[RoutingTable], Awaitable[None]],
+        on_connected: Callable[[bool], None],
+        dice: Callable[[], float],
+    ) -> None:
+        self._targets = tuple(targets)
+        self._worker_id = worker_id
+        self._on_table = on_table
+        self._on_connected = on_connected
+        self._dice = dice
+
+    async def run(self) -> None:
+        retry = FIRST_RETRY_SECONDS
+        turn = 0
+        while True:
+            if await self._watch(self._targets[turn % len(self._targets)]):
+                retry = FIRST_RETRY_SECONDS
+            turn += 1
+            await asyncio.sleep(retry * self._dice())
+            retry = min(retry * 2, LONGEST_RETRY_SECONDS)
+
+    async def _watch(self, target: ControlPlaneTarget) -> bool:
+        """Watch at one control plane until it fails; whether it had sent a table before."""
+        received = False
+        try:
+            async with target.open() as channel:
+                stub = fleet_pb2_grpc.FleetStub(channel)
+                request = fleet_pb2.WatchRoutingTableRequest(worker_id=self._worker_id)
+                async for update in stub.WatchRoutingTable(request, metadata=target.metadata):
+                    await self._on_table(routing_table(update.table))
+                    if not received:
+                        received = True
+                        self._on_connected(True)
+                        _log.info("routing table received control_plane=%s version=%s", target, update.table.version)
+        except grpc.aio.AioRpcError as error:
+            _log.warning(
+                "routing table lost, the last one stays control_plane=%s code=%s details=%s",
+                target,
+                error.code().name,
+                error.details(),
+            )
+        finally:
+            self._on_connected(False)
+        return received

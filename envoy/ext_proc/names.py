@@ -1,0 +1,28 @@
+"""Every header and metadata name that the filter reads or writes, with what it is for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Request headers, from Envoy to the filter.
+METHOD: Final = ":method"
+PATH: Final = ":path"
+CONTENT_LENGTH: Final = "content-length"
+REQUEST_ID: Final = "x-request-id"
+# The client's `x-headrace-debug`, renamed by the listener, which strips every other `x-headrace-*` header.
+WISH_DEBUG: Final = "headrace-wish-debug"
+
+# Request header that names the pool; the routes match it, and remove it before the engine.
+POOL: Final = "x-headrace-pool"
+
+# Response headers. Envoy writes them from the metadata below on answers of engines; the filter on its own answers.
+RESPONSE_REASON: Final = "x-headrace-reason"
+
+# Dynamic metadata of the decision, which response headers and the access log read.
+NAMESPACE: Final = "headrace"
+KEY_POOL: Final = "pool"
+KEY_FORMAT: Final = "format"
+KEY_VERDICT: Final = "verdict"
+KEY_REASON: Final = "reason"
+KEY_EXPLAIN: Final = "explain"  # only for x-headrace-debug: a summary, sent back as x-headrace-decision
+KEY_DECISION: Final = "decision"  # base64 of headrace.v1.Decision, for the control plane

@@ -1,0 +1,62 @@
+"""Where the format tier of each session is kept. The first writer wins, so that filters that race agree.
+
+The memory store serves one filter process. Its pins end `ttl` seconds after their last use, and the least recently used
+give way above `capacity`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol
+
+from controlplane.model import FormatTier
+
+
+class PinStore(Protocol):
+    async def get(self, session: str) -> FormatTier | None:
+        """The session's tier, if it has one; counts as a use."""
+
+    async def set_first(self, session: str, tier: FormatTier) -> FormatTier:
+        """Pin the session to `tier` unless it is pinned already; returns the tier that holds."""
+
+    async def replace(self, session: str, tier: FormatTier) -> None:
+        """Pin the session to `tier` whatever held before."""
+
+
+class MemoryPins:
+    def __init__(self, *, ttl: float, capacity: int, clock: Callable[[], float]) -> None:
+        self._ttl = ttl
+        self._capacity = capacity
+        self._clock = clock
+        self._pins: OrderedDict[str, tuple[FormatTier, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._pins)
+
+    async def get(self, session: str) -> FormatTier | None:
+        pin = self._pins.get(session)
+        if pin is None:
+            return None
+        tier, expires = pin
+        if expires <= self._clock():
+            del self._pins[session]
+            return None
+        self._keep(session, tier)
+        return tier
+
+    async def set_first(self, session: str, tier: FormatTier) -> FormatTier:
+        held = await self.get(session)
+        if held is not None:
+            return held
+        self._keep(session, tier)
+        return tier
+
+    async def replace(self, session: str, tier: FormatTier) -> None:
+        self._keep(session, tier)
+
+    def _keep(self, session: str, tier: FormatTier) -> None:
+        self._pins[session] = (tier, self._clock() + self._ttl)
+        self._pins.move_to_end(session)
+        while len(self._pins) > self._capacity:
+            self._pins.popitem(last=False)

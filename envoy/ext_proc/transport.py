@@ -1,0 +1,63 @@
+"""The gRPC side of the filter: streams from Envoy in, one answer each out.
+
+A transport drives one Exchange per stream, asks `answer` once the request is whole, sends the answer and ends the stream.
+This one runs on grpc.aio and is the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as messages
+from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2_grpc
+
+from controlplane.grpc_serving import Health, bind, new_server
+from controlplane.model import HttpRequest
+from ext_proc import wire
+from ext_proc.answer import Answer
+from ext_proc.exchange import Exchange, TooLarge
+
+SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
+MAX_CONCURRENT_STREAMS = 10_000
+
+AnswerTo = Callable[[HttpRequest | TooLarge], Awaitable[Answer]]
+
+
+class GrpcAioTransport:
+    """Serves ext_proc at `listen`. `answer` must not raise."""
+
+    def __init__(self, listen: str, answer: AnswerTo, *, max_body_bytes: int) -> None:
+        self.health = Health([SERVICE])
+        self._server = new_server([SERVICE], self.health, max_concurrent_streams=MAX_CONCURRENT_STREAMS)
+        external_processor_pb2_grpc.add_ExternalProcessorServicer_to_server(
+            _Servicer(answer, max_body_bytes), self._server
+        )
+        self.address = bind(self._server, listen)
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def stop(self, grace: float) -> None:
+        """Refuse new streams, and give those that run `grace` seconds to be answered."""
+        await self.health.set_ready(False)
+        await self._server.stop(grace)
+
+
+class _Servicer(external_processor_pb2_grpc.ExternalProcessorServicer):
+    def __init__(self, answer: AnswerTo, max_body_bytes: int) -> None:
+        self._answer = answer
+        self._max_body_bytes = max_body_bytes
+
+    async def Process(  # noqa: N802 - gRPC's name
+        self,
+        request_iterator: AsyncIterator[messages.ProcessingRequest],
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> AsyncIterator[messages.ProcessingResponse]:
+        exchange = Exchange(self._max_body_bytes)
+        async for message in request_iterator:
+            request = wire.take(exchange, message)
+            if request is not None:
+                yield wire.response(await self._answer(request))
+                return

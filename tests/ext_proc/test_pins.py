@@ -1,0 +1,40 @@
+from controlplane.model import FormatTier
+from ext_proc.pins import MemoryPins
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_the_first_writer_wins() -> None:
+    pins = MemoryPins(ttl=10, capacity=10, clock=Clock())
+    assert await pins.set_first("s", FormatTier.FULL) is FormatTier.FULL
+    assert await pins.set_first("s", FormatTier.QUANTIZED) is FormatTier.FULL
+    assert await pins.get("s") is FormatTier.FULL
+
+
+async def test_a_pin_ends_its_ttl_after_the_last_use() -> None:
+    clock = Clock()
+    pins = MemoryPins(ttl=10, capacity=10, clock=clock)
+    await pins.set_first("s", FormatTier.FULL)
+    clock.now = 9
+    assert await pins.get("s") is FormatTier.FULL
+    clock.now = 18
+    assert await pins.get("s") is FormatTier.FULL
+    clock.now = 28
+    assert await pins.get("s") is None
+    assert await pins.set_first("s", FormatTier.QUANTIZED) is FormatTier.QUANTIZED
+
+
+async def test_above_capacity_the_least_recently_used_gives_way() -> None:
+    pins = MemoryPins(ttl=10, capacity=2, clock=Clock())
+    await pins.set_first("a", FormatTier.FULL)
+    await pins.set_first("b", FormatTier.FULL)
+    await pins.get("a")
+    await pins.set_first("c", FormatTier.FULL)
+    assert await pins.get("b") is None
+    assert await pins.get("a") is FormatTier.FULL
+    assert len(pins) == 2
