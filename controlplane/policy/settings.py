@@ -1,0 +1,311 @@
+"""The policy as a person configures it: a tree of frozen values with a good default for everything.
+
+Plain types with `annotated_types` bounds, so that the configuration can validate the tree from YAML and print it back;
+`table.compile_table` makes it ready for use. `faults` finds what bounds cannot say: contradictions between fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Le, MinLen
+
+from controlplane.model import Category, FormatTier
+from controlplane.policy.words import DEFAULT_WORDS, WORDS_VERSION, WordList
+
+Share = Annotated[float, Ge(0), Le(1)]
+Tokens = Annotated[int, Ge(0)]
+Points = Annotated[float, Ge(-1000), Le(1000)]
+BytesPerToken = Annotated[float, Gt(0), Le(16)]
+Name = Annotated[str, MinLen(1)]
+
+
+# --- sensitivity ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SensitivityWeights:
+    """Points that each observation adds to the sensitivity score; positive ones speak for the full tier."""
+
+    greedy: Points = 70  # temperature 0, or top_k 1
+    near_greedy: Points = 40  # temperature at most `near_greedy_temperature`, or a very narrow top_p or min_p
+    hot: Points = -70  # temperature above `hot_temperature`
+    hot_by_default: Points = (
+        -45
+    )  # no temperature given: engines use 1.0 unless their model's own configuration says otherwise
+    structured_words: Points = 60  # words of code, math, reasoning or data; scaled by how strongly they speak
+    creative_words: Points = -60  # words of creative or conversational tasks; scaled likewise
+    structured_output: Points = 50  # response_format, guided decoding
+    tools: Points = 40
+    reasoning: Points = 40  # reasoning effort or thinking asked for
+    logprobs: Points = 30
+    seed: Points = 20
+    several_choices: Points = -10
+    long_output: Points = 25  # more than `long_output_tokens` expected
+
+
+@dataclass(frozen=True, slots=True)
+class PositionWeights:
+    """How much words count by where they stand. A conversation's only user turn is its last one."""
+
+    system: Share = 1.0
+    first_user: Share = 0.8
+    last_user: Share = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SensitivityRules:
+    """How a request's sensitivity to quantization is judged.
+
+    A score of at least `sensitive_at` is sensitive, of at most `tolerant_at` tolerant, between them neutral.
+    `head_chars` and `tail_chars` bound what is read of each of the system prompt, the first and the last user turn.
+    Greedy decoding with structured-output words, and heat above 0.7 with creative words, decide by
+    themselves with these weights.
+    """
+
+    sensitive_at: Points = 100
+    tolerant_at: Points = -100
+    near_greedy_temperature: Annotated[float, Ge(0), Le(2)] = 0.3
+    hot_temperature: Annotated[float, Ge(0), Le(2)] = 0.7
+    narrow_top_p: Share = 0.1
+    narrow_min_p: Share = 0.5
+    long_output_tokens: Tokens = 1000
+    weights: SensitivityWeights = SensitivityWeights()
+    positions: PositionWeights = PositionWeights()
+    head_chars: Annotated[int, Ge(0), Le(65536)] = 512
+    tail_chars: Annotated[int, Ge(0), Le(65536)] = 256
+    words_version: Name = WORDS_VERSION
+    words: tuple[WordList, ...] = DEFAULT_WORDS
+
+
+# --- budget --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """Bytes of UTF-8 per prompt token, by what the text consists of. Low values are safe: they expect more tokens."""
+
+    prose: BytesPerToken = 3.6
+    code: BytesPerToken = 2.8
+    cjk: BytesPerToken = 2.0
+    mixed: BytesPerToken = 2.4
+    other: BytesPerToken = 2.0
+
+    def of(self, category: Category) -> float:
+        match category:
+            case Category.PROSE:
+                return self.prose
+            case Category.CODE:
+                return self.code
+            case Category.CJK:
+                return self.cjk
+            case Category.MIXED:
+                return self.mixed
+            case Category.OTHER:
+                return self.other
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRules:
+    """How a request's tokens are estimated without a tokenizer.
+
+    `default_output_tokens` is expected when the client gives no cap (99.9% of the answers in the public Azure LLM
+    inference trace of 2023 have fewer than 940 tokens). Framing is what a chat template adds, in tokens.
+    """
+
+    bytes_per_token: Ratios = Ratios()
+    tool_bytes_per_token: BytesPerToken = 2.5
+    default_output_tokens: Annotated[int, Ge(1)] = 1000
+    tokens_per_image: Tokens = 2048
+    tokens_per_message: Tokens = 6
+    tokens_per_tool: Tokens = 8
+
+
+# --- formats and contexts ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FormatRules:
+    """Which quantization formats are full and which quantized, each list with the highest fidelity first.
+
+    A listed name also covers its variants: `gguf-q4` covers `gguf-q4_k_m`. fp8 and int8 are quantized unless moved: a
+    pool mixes the formats of its tier, so a format in `full` serves requests that asked for the best. Formats on
+    neither list are `unknown`.
+    """
+
+    full: tuple[Name, ...] = ("fp32", "bf16", "fp16", "gguf-f32", "gguf-bf16", "gguf-f16")
+    quantized: tuple[Name, ...] = (
+        "fp8",
+        "int8",
+        "gguf-q8",
+        "gguf-q6",
+        "gguf-q5",
+        "nvfp4",
+        "mxfp4",
+        "int4-awq",
+        "int4-gptq",
+        "gguf-q4",
+        "gguf-iq4",
+        "int4-bnb",
+        "int4",
+        "gguf-q3",
+        "gguf-iq3",
+        "gguf-q2",
+        "gguf-iq2",
+    )
+    unknown: FormatTier = FormatTier.QUANTIZED
+
+
+@dataclass(frozen=True, slots=True)
+class ContextClass:
+    """Pools whose nodes take at most `max_context` tokens of prompt and output; None is unbounded."""
+
+    name: Name
+    max_context: Annotated[int, Gt(0)] | None = None
+
+
+# --- selection -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LoadLimits:
+    """When a pool is overloaded (requests leave it), and when another has room to take them.
+
+    The second is stricter than the first, so that traffic does not swing between two busy pools. Waiting requests are
+    counted per ready node; KV-cache use is a share. A load that is not known counts as room.
+    """
+
+    overloaded_waiting_per_node: Annotated[float, Ge(0)] = 2.0
+    overloaded_kv_cache_use: Share = 0.95
+    room_waiting_per_node: Annotated[float, Ge(0)] = 0.0
+    room_kv_cache_use: Share = 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreWeights:
+    """Weights of the marks (each 0 to 1) by which pools are compared. Each outweighs the sum of those below it."""
+
+    room: Annotated[float, Ge(0)] = 16
+    tier: Annotated[float, Ge(0)] = 8
+    context: Annotated[float, Ge(0)] = 4
+    headroom: Annotated[float, Ge(0)] = 0.5
+    on_demand: Annotated[float, Ge(0)] = 0.25
+    fidelity: Annotated[float, Ge(0)] = 0.125
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionRules:
+    """How a pool is chosen. `retry_after_seconds` goes with refusals for which a later try may succeed."""
+
+    sensitive_may_use_quantized: bool = True  # when no full pool is ready, or none that holds the request
+    load: LoadLimits = LoadLimits()
+    weights: ScoreWeights = ScoreWeights()
+    retry_after_seconds: Annotated[float, Ge(1), Le(3600)] = 5
+
+
+# --- sessions ------------------------------------------------------------------------------------------------------
+
+
+class LostTier(StrEnum):
+    """What becomes of a session whose format tier no longer exists for its model."""
+
+    REPIN = "repin"  # it goes on in the other tier, with a reason in the decision
+    REFUSE = "refuse"  # 503 until the tier is back
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRules:
+    """Where session ids are found, and how long their format tier is remembered.
+
+    Headers come first, in this order, then body fields (dotted paths). Request ids are never sessions.
+    `ttl_seconds` counts from the last request; `max_sessions` bounds the memory, the least recently used ones go.
+    """
+
+    headers: tuple[Name, ...] = (
+        "x-session-id",
+        "x-session-token",
+        "x-conversation-id",
+        "x-claude-code-session-id",
+        "x-session-affinity",
+        "session-id",
+        "session_id",
+    )
+    body_fields: tuple[Name, ...] = ("metadata.session_id", "session_params.session_id", "session_id")
+    ttl_seconds: Annotated[float, Gt(0)] = 3600.0
+    max_sessions: Annotated[int, Ge(1)] = 100_000
+    lost_tier: LostTier = LostTier.REPIN
+
+
+# --- the whole -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Everything that decides where a request goes, besides the request and the fleet.
+
+    `default_model` serves requests that name none; `context_classes` ascend and end with an unbounded one.
+    """
+
+    default_model: Name | None = None
+    sensitivity: SensitivityRules = SensitivityRules()
+    budget: BudgetRules = BudgetRules()
+    formats: FormatRules = FormatRules()
+    context_classes: Annotated[tuple[ContextClass, ...], MinLen(1)] = (
+        ContextClass("short", 8192),
+        ContextClass("long"),
+    )
+    selection: SelectionRules = SelectionRules()
+    sessions: SessionRules = SessionRules()
+
+
+REQUEST_ID_HEADERS = frozenset({"x-request-id", "x-correlation-id", "x-trace-id", "request-id", "traceparent"})
+# The top-level body fields that may hold a session id; the parser looks at no others.
+SESSION_FIELD_ROOTS = frozenset(
+    {"metadata", "session_params", "session_id", "conversation_id", "conversation", "user", "prompt_cache_key"}
+)
+
+
+def faults(policy: Policy) -> tuple[str, ...]:
+    """Everything in a policy that contradicts itself, each as `field: what is wrong and what to do`; empty when sound."""
+    found: list[str] = []
+    sensitivity = policy.sensitivity
+    if sensitivity.tolerant_at >= sensitivity.sensitive_at:
+        found.append("sensitivity.tolerant_at: must be below sensitivity.sensitive_at")
+    if sensitivity.near_greedy_temperature > sensitivity.hot_temperature:
+        found.append("sensitivity.near_greedy_temperature: must not be above sensitivity.hot_temperature")
+
+    both = sorted({name.lower() for name in policy.formats.full} & {name.lower() for name in policy.formats.quantized})
+    if both:
+        found.append(f"formats: {', '.join(both)} is in both tiers; leave it in one")
+
+    classes = policy.context_classes
+    if len({entry.name for entry in classes}) < len(classes):
+        found.append("context_classes: two classes have the same name; names must differ")
+    bounds = [entry.max_context for entry in classes]
+    if bounds[-1] is not None:
+        found.append("context_classes: the last class must be unbounded; leave out its max_context")
+    lower = [bound for bound in bounds[:-1] if bound is not None]
+    if len(lower) < len(bounds) - 1:
+        found.append("context_classes: only the last class may be unbounded; give the others a max_context")
+    elif lower != sorted(set(lower)):
+        found.append("context_classes: max_context must grow from class to class")
+
+    load = policy.selection.load
+    if load.room_waiting_per_node > load.overloaded_waiting_per_node:
+        found.append("selection.load.room_waiting_per_node: must not be above overloaded_waiting_per_node")
+    if load.room_kv_cache_use > load.overloaded_kv_cache_use:
+        found.append("selection.load.room_kv_cache_use: must not be above overloaded_kv_cache_use")
+
+    found.extend(
+        f"sessions.headers: {name} names a request, not a session; leave it out"
+        for name in policy.sessions.headers
+        if name.lower() in REQUEST_ID_HEADERS
+    )
+    found.extend(
+        f"sessions.body_fields: {path} is not looked at; begin with one of {', '.join(sorted(SESSION_FIELD_ROOTS))}"
+        for path in policy.sessions.body_fields
+        if path.split(".")[0] not in SESSION_FIELD_ROOTS
+    )
+    return tuple(found)
