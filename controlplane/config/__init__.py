@@ -1,0 +1,1 @@
+"""The configuration: YAML text to frozen settings, with every fault named at its line. Opens no file."""

@@ -1,0 +1,135 @@
+"""Addresses as settings hold them: `host:port`, `[v6]:port` and `unix:/absolute/path`. Nothing is looked up.
+
+A listening address may have port 0, which takes any free port; one that is dialled may not.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator
+
+_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOST_NAME = re.compile(rf"(?:{_LABEL}\.)*{_LABEL}\.?")
+_HOST_AND_PORT = re.compile(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]{1,5})")
+_UNIX = "unix:"
+# The kernel's sun_path holds 108 bytes with the closing zero (unix(7)).
+_LONGEST_UNIX_PATH = 107
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host (an IPv6 address without its brackets) and port of a TCP address. Raises ValueError for any other text."""
+    if "://" in address:
+        raise ValueError("must be host:port without a scheme, such as 127.0.0.1:8000")
+    match = _HOST_AND_PORT.fullmatch(address)
+    if match is None:
+        if address.count(":") > 1:
+            raise ValueError("must be host:port with an IPv6 address in brackets, such as [::1]:8000")
+        raise ValueError("must be host:port, such as 127.0.0.1:8000")
+    port = int(match["port"])
+    if port > 65535:
+        raise ValueError("has no such port; ports end at 65535")
+    if match["v6"] is not None:
+        try:
+            ipaddress.IPv6Address(match["v6"])
+        except ValueError:
+            raise ValueError("has no IPv6 address between its brackets; write one such as [::1]:8000") from None
+        return match["v6"], port
+    host = match["host"]
+    if re.fullmatch(r"[0-9.]+", host):
+        try:
+            ipaddress.IPv4Address(host)
+        except ValueError:
+            raise ValueError(
+                "has no valid IPv4 address; write four numbers up to 255, such as 127.0.0.1:8000"
+            ) from None
+    elif not _HOST_NAME.fullmatch(host) or len(host) > 253:
+        raise ValueError("has no valid host; write host:port, such as 127.0.0.1:8000 or gateway.internal:8000")
+    return host, port
+
+
+def unix_path(address: str) -> str | None:
+    """The path of a `unix:` address, None for any other."""
+    return address.removeprefix(_UNIX) if address.startswith(_UNIX) else None
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach it: a loopback IP, `localhost` or a Unix socket."""
+    if unix_path(address) is not None:
+        return True
+    host, _ = split_address(address)
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_wildcard(address: str) -> bool:
+    """Whether it stands for all addresses of the machine, so that it can be listened on but not dialled."""
+    if unix_path(address) is not None:
+        return False
+    host, _ = split_address(address)
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _check_listen(address: str) -> str:
+    split_address(address)
+    return address
+
+
+def _check_dial(address: str) -> str:
+    _, port = split_address(address)
+    if port == 0:
+        raise ValueError("must have a port other than 0; this address is dialled, not listened on")
+    if is_wildcard(address):
+        raise ValueError("cannot be dialled, it stands for all addresses of a machine; write the one to connect to")
+    return address
+
+
+def _check_unix(address: str) -> bool:
+    path = unix_path(address)
+    if path is None:
+        return False
+    if not path.startswith("/") or "\0" in path:
+        raise ValueError("must have an absolute path, such as unix:/run/headrace/filter.sock")
+    if len(path.encode()) > _LONGEST_UNIX_PATH:
+        raise ValueError(
+            f"has a path of more than {_LONGEST_UNIX_PATH} bytes, which no Unix socket can have; shorten it"
+        )
+    return True
+
+
+def _check_listen_or_unix(address: str) -> str:
+    return address if _check_unix(address) else _check_listen(address)
+
+
+def _check_dial_or_unix(address: str) -> str:
+    return address if _check_unix(address) else _check_dial(address)
+
+
+def _check_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"}:
+        raise ValueError("must be a URL that begins with http:// or https://, such as http://127.0.0.1:4317")
+    if "@" in parts.netloc:
+        raise ValueError("must not hold a user or password")
+    netloc = parts.netloc
+    if netloc and not re.search(r":[0-9]*$", netloc.rpartition("]")[2]):
+        netloc += ":443" if parts.scheme == "https" else ":80"
+    _check_dial(netloc)
+    return url
+
+
+ListenAddress = Annotated[str, AfterValidator(_check_listen)]
+ListenOrUnixAddress = Annotated[str, AfterValidator(_check_listen_or_unix)]
+DialAddress = Annotated[str, AfterValidator(_check_dial)]
+DialOrUnixAddress = Annotated[str, AfterValidator(_check_dial_or_unix)]
+HttpUrl = Annotated[str, AfterValidator(_check_url)]

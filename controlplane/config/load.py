@@ -1,0 +1,150 @@
+"""Settings and policies from text, and back. Reads and writes no file.
+
+A fault is `name:line: dotted.path: what is wrong; what to do`, and all of them are found at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+from controlplane.config.document import BOOL, FLOAT, INT, NULL, Document, Fault, Path, UnreadableError, parse, spell
+from controlplane.config.policy_rules import POLICY_RULES, join_words, part_words
+from controlplane.config.reader import check, read, to_plain
+from controlplane.config.rules import SETTINGS_RULES, Broken, Rule
+from controlplane.config.settings import Settings
+from controlplane.errors import ConfigurationError
+from controlplane.policy.settings import Policy
+
+T = TypeVar("T")
+
+MAX_FAULTS = 100
+
+_WIDTH = 110
+_WORDS: Path = ("sensitivity", "words")
+
+
+def load(text: str, name: str) -> Settings:
+    """Settings from the YAML of a file called `name`; what it leaves out takes the defaults.
+
+    Raises ConfigurationError with every fault, in the order of lines.
+    """
+    document = open_document(text, name)
+    settings, faults = read(Settings, document)
+    if settings is not None:
+        if document.has(("policy", *_WORDS)):
+            settings = replace(settings, policy=join_words(settings.policy))
+        faults += _broken(SETTINGS_RULES, settings, document, faults)
+        faults += _broken(POLICY_RULES, settings.policy, document, faults, ("policy",))
+    return conclude(settings, name, document, faults)
+
+
+def load_policy(text: str, name: str) -> Policy:
+    """A policy from YAML of the shape of the `policy` section. Raises ConfigurationError as `load` does."""
+    document = open_document(text, name)
+    policy, faults = read(Policy, document)
+    if policy is not None:
+        if document.has(_WORDS):
+            policy = join_words(policy)
+        faults += _broken(POLICY_RULES, policy, document, faults)
+    return conclude(policy, name, document, faults)
+
+
+def dump(value: Settings | Policy) -> str:
+    """YAML with every setting; `load` or `load_policy` gives the same value again."""
+    match value:
+        case Settings():
+            tree = to_plain(replace(value, policy=part_words(value.policy)))
+        case Policy():
+            tree = to_plain(part_words(value))
+    return yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
+
+
+def policy_to_json(policy: Policy) -> bytes:
+    """JSON with every setting; `policy_from_json` gives the same policy again."""
+    return json.dumps(to_plain(policy), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def policy_from_json(data: bytes) -> Policy:
+    """The policy of `policy_to_json`. Raises ConfigurationError when it is of another shape, as of another version."""
+    try:
+        return check(Policy, b"[" + data + b"]")
+    except ValidationError as error:
+        faults = [f"policy JSON: {spell(tuple(each['loc'][1:]))}: {each['msg']}" for each in error.errors()]
+        raise ConfigurationError(faults) from None
+
+
+def open_document(text: str, name: str) -> Document:
+    """The parsed text of a file called `name`. Raises ConfigurationError when it cannot be read to its end."""
+    try:
+        return parse(text)
+    except UnreadableError as error:
+        raise ConfigurationError(_tell(name, error.faults)) from None
+
+
+def conclude(value: T | None, name: str, document: Document, faults: Iterable[Fault]) -> T:
+    """The value if there is no fault. Raises ConfigurationError with all faults, in the order of lines, otherwise."""
+    every = sorted((*document.faults, *faults), key=lambda fault: fault.line)
+    if every or value is None:
+        more = [f"{name}: and {len(every) - MAX_FAULTS} more faults"] if len(every) > MAX_FAULTS else []
+        raise ConfigurationError([*_tell(name, every[:MAX_FAULTS]), *more])
+    return value
+
+
+def _tell(name: str, faults: Iterable[Fault]) -> list[str]:
+    return [
+        f"{name}:{fault.line}: {spell(fault.path)}: {fault.message}"
+        if fault.path
+        else f"{name}:{fault.line}: {fault.message}"
+        for fault in faults
+    ]
+
+
+def _broken(
+    rules: Iterable[Rule[T]], value: T, document: Document, faults: Iterable[Fault], at: Path = ()
+) -> list[Fault]:
+    """The rules that the value breaks; those about a setting that is faulty itself are left out."""
+    faulty = [fault.path for fault in faults]
+    return [
+        _place(broken, document, at)
+        for rule in rules
+        for broken in rule(value)
+        if not any(_touch((*at, *path), other) for path in broken.paths for other in faulty)
+    ]
+
+
+def _place(broken: Broken, document: Document, at: Path) -> Fault:
+    """A fault stands where the first of its settings is that the file states."""
+    paths = [(*at, *path) for path in broken.paths]
+    stated = next((path for path in paths if document.has(path)), paths[0])
+    return Fault(document.line(stated), paths[0], broken.message)
+
+
+def _touch(one: Path, other: Path) -> bool:
+    shorter = min(len(one), len(other))
+    return one[:shorter] == other[:shorter]
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what the core schema, by which `document` reads, would take for something else than text."""
+
+    yaml_implicit_resolvers = {}  # noqa: RUF012
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+    def represent_list(self, data: list[object]) -> yaml.Node:  # type: ignore[override]
+        """Lists of plain values stand in one line, lists of sections do not."""
+        plain = not any(isinstance(item, (list, dict)) for item in data)
+        return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=plain)
+
+
+_Dumper.add_representer(list, _Dumper.represent_list)
+
+for _tag, _pattern in (("null", NULL), ("bool", BOOL), ("int", INT), ("float", FLOAT)):
+    _Dumper.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _pattern, None)

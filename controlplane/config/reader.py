@@ -1,0 +1,151 @@
+"""A parsed document to a value of a dataclass tree: every fault at its path. Knows no setting and no rule of its own.
+
+Pydantic checks the tree strictly, as JSON: nothing is guessed from a value of another type, and unknown keys are
+refused. The dataclasses need no pydantic; annotated-types bounds are enough.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import json
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from controlplane.config.document import Document, Fault, Path, plain
+from controlplane.config.wording import say, say_unknown
+
+T = TypeVar("T")
+
+
+def check(kind: type[T], data: str | bytes) -> T:
+    """The value of JSON data. Raises pydantic.ValidationError."""
+    value: T = _adapter(_any(kind)).validate_json(data)[0]
+    return value
+
+
+def to_plain(value: Any) -> Any:
+    """The tree of dicts and lists that JSON and YAML write."""
+    return _adapter(_any(type(value))).dump_python((value,), mode="json")[0]
+
+
+@functools.cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """The tuple makes pydantic take a configuration for dataclasses, which it else wants them to bring."""
+    return TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid", strict=True, allow_inf_nan=False))
+
+
+def _any(kind: type[Any]) -> Any:
+    return kind  # mypy takes a dataclass for unhashable, which caches need
+
+
+def read(kind: type[T], document: Document, at: Path = ()) -> tuple[T | None, list[Fault]]:
+    """The value that stands at a path of the document, and every fault of it.
+
+    Faulty settings are left out and so take their defaults, which lets the caller check the rest against each other.
+    The value is None only when that leaves nothing to build it from.
+    """
+    node = document.root
+    for step in at:
+        node = node.children[step]  # type: ignore[union-attr, index]
+    value = _without_empty_sections(kind, plain(node))
+    faults: dict[Path, Fault] = {}
+    while True:
+        try:
+            return check(kind, json.dumps([value])), list(faults.values())
+        except ValidationError as error:
+            described = [_describe(kind, details) for details in error.errors(include_url=False)]
+            for path, message in described:
+                faults.setdefault(path, Fault(document.line((*at, *path)), (*at, *path), message))
+            left_out = [_leave_out(value, path) for path, _ in described]
+            if not any(left_out):
+                return None, list(faults.values())
+
+
+def leaves(kind: type[Any], before: Path = ()) -> list[Path]:
+    """The paths of all settings of a dataclass tree, sections left out."""
+    paths: list[Path] = []
+    for name, inner in _fields(_any(kind)).items():
+        if _is_section(inner):
+            paths += leaves(inner, (*before, name))
+        else:
+            paths.append((*before, name))
+    return paths
+
+
+def _describe(kind: type[Any], details: ErrorDetails) -> tuple[Path, str]:
+    path: Path = details["loc"][1:]
+    if details["type"] == "unexpected_keyword_argument":
+        return path, say_unknown(str(path[-1]), list(_fields(_type_at(kind, path[:-1]))), leaves(kind))
+    while path and _type_at(kind, path) is None:  # the steps after it name a branch of a union, or a mapping's key
+        path = path[:-1]
+    return path, say(details, path)
+
+
+def _leave_out(value: Any, path: Path) -> bool:
+    """Take a faulty setting out of the value; False when it is not there to be taken.
+
+    A list is taken out whole, since its other items would not stand at their places any more.
+    """
+    inner = value
+    for step, following in itertools.pairwise((*path, 0)):
+        if not isinstance(inner, dict) or step not in inner:
+            return False
+        if isinstance(following, int):
+            del inner[step]
+            return True
+        inner = inner[step]
+    return False
+
+
+def _without_empty_sections(kind: Any, value: Any) -> Any:
+    """A section whose settings are all commented out is null in YAML, and means the defaults."""
+    if not (_is_section(kind) and isinstance(value, dict)):
+        return value
+    inner = _fields(kind)
+    return {
+        key: _without_empty_sections(inner.get(key), child)
+        for key, child in value.items()
+        if child is not None or not _is_section(inner.get(key))
+    }
+
+
+def _type_at(kind: Any, path: Path) -> Any:
+    """The type of what stands at a path; None when the tree has no such place."""
+    for step in path:
+        origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+        if _is_section(kind):
+            kind = _fields(kind).get(str(step))
+        elif isinstance(step, int) and isinstance(origin, type) and issubclass(origin, Sequence):
+            kind = arguments[0]
+        elif isinstance(step, str) and isinstance(origin, type) and issubclass(origin, Mapping):
+            kind = arguments[1]
+        else:
+            return None
+        if kind is None:
+            return None
+    return kind
+
+
+def _is_section(kind: Any) -> bool:
+    return dataclasses.is_dataclass(kind)
+
+
+@functools.cache
+def _fields(kind: Any) -> dict[str, Any]:
+    """Names and types of a dataclass's fields, without bounds and without `| None`."""
+    hints = typing.get_type_hints(kind)
+    return {each.name: _without_none(hints[each.name]) for each in dataclasses.fields(kind)}
+
+
+def _without_none(kind: Any) -> Any:
+    if typing.get_origin(kind) in {typing.Union, types.UnionType}:
+        kinds = [each for each in typing.get_args(kind) if each is not types.NoneType]
+        return kinds[0] if len(kinds) == 1 else kind
+    return kind

@@ -1,0 +1,191 @@
+"""Rules between settings: each a function of the whole tree that yields what it finds broken.
+
+Single settings are checked by their types, and the policy's own rules stand in `policy_rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TypeVar
+
+from controlplane.config.addresses import is_loopback, is_wildcard, split_address, unix_path
+from controlplane.config.document import Path, spell
+from controlplane.config.settings import Settings
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A broken rule. `paths` are the settings it is about; the first is the one to change."""
+
+    paths: tuple[Path, ...]
+    message: str
+
+
+Rule = Callable[[T], Iterator[Broken]]
+
+
+def path(dotted: str) -> Path:
+    return tuple(dotted.split("."))
+
+
+def heartbeats_outrun_the_lease(settings: Settings) -> Iterator[Broken]:
+    control = settings.control_plane
+    if control.heartbeat >= control.lease / 2:
+        yield Broken(
+            (path("control_plane.heartbeat"), path("control_plane.lease")),
+            f"{control.heartbeat:g} s must be less than half of control_plane.lease ({control.lease:g} s), "
+            "else one lost report ends a node session; shorten the heartbeat or lengthen the lease",
+        )
+
+
+def waiting_is_not_taken_for_idleness(settings: Settings) -> Iterator[Broken]:
+    gateway = settings.gateway
+    if gateway.max_wait >= gateway.stream_idle_timeout:
+        yield Broken(
+            (path("gateway.max_wait"), path("gateway.stream_idle_timeout")),
+            f"{gateway.max_wait:g} s must be less than gateway.stream_idle_timeout "
+            f"({gateway.stream_idle_timeout:g} s), else Envoy gives up requests that still wait; "
+            "shorten the wait or lengthen the timeout",
+        )
+
+
+def strangers_need_tokens(settings: Settings) -> Iterator[Broken]:
+    control = settings.control_plane
+    if is_loopback(control.grpc) or control.auth.insecure:
+        return
+    for name, who in (("node_tokens_file", "register nodes"), ("operator_tokens_file", "administer the fleet")):
+        if getattr(control.auth, name) is None:
+            yield Broken(
+                (path("control_plane.grpc"), path(f"control_plane.auth.{name}")),
+                f"other machines reach {control.grpc}, and without control_plane.auth.{name} anybody there may {who}; "
+                "write a file with one token per line and name it there, or listen on 127.0.0.1, "
+                "or accept it with control_plane.auth.insecure: true",
+            )
+
+
+def envoy_admin_stays_on_this_machine(settings: Settings) -> Iterator[Broken]:
+    if not is_loopback(settings.envoy.admin):
+        yield Broken(
+            (path("envoy.admin"),),
+            f"other machines reach {settings.envoy.admin}, and Envoy's administration has no password; "
+            "listen on 127.0.0.1 and forward the port where you need it",
+        )
+
+
+def certificates_come_with_keys(settings: Settings) -> Iterator[Broken]:
+    for section, pair in (("control_plane.tls", settings.control_plane.tls), ("etcd", settings.etcd)):
+        if (pair.cert_file is None) != (pair.key_file is None):
+            given, lacking = ("cert_file", "key_file") if pair.cert_file is not None else ("key_file", "cert_file")
+            yield Broken(
+                (path(f"{section}.{given}"), path(f"{section}.{lacking}")),
+                f"needs {section}.{lacking} too; give both or neither",
+            )
+
+
+def client_certificates_need_tls(settings: Settings) -> Iterator[Broken]:
+    tls = settings.control_plane.tls
+    if tls.client_ca_file is not None and tls.cert_file is None:
+        yield Broken(
+            (path("control_plane.tls.client_ca_file"), path("control_plane.tls.cert_file")),
+            "asks clients for certificates over TLS, which is off; give control_plane.tls.cert_file and key_file",
+        )
+
+
+def etcd_credentials_are_complete(settings: Settings) -> Iterator[Broken]:
+    etcd = settings.etcd
+    if (etcd.username is None) != (etcd.password_file is None):
+        given, lacking = ("username", "password_file") if etcd.username is not None else ("password_file", "username")
+        yield Broken(
+            (path(f"etcd.{given}"), path(f"etcd.{lacking}")),
+            f"needs etcd.{lacking} too; give both or neither",
+        )
+    if etcd.cert_file is not None and etcd.ca_file is None:
+        yield Broken(
+            (path("etcd.cert_file"), path("etcd.ca_file")),
+            "needs etcd.ca_file, which turns TLS on; name the authority that signed the members' certificates",
+        )
+
+
+def etcd_is_ours_or_theirs(settings: Settings) -> Iterator[Broken]:
+    etcd = settings.etcd
+    if etcd.endpoints and etcd.data_dir is not None:
+        yield Broken(
+            (path("etcd.data_dir"), path("etcd.endpoints")),
+            "is for the etcd that Headrace starts, and etcd.endpoints name another; remove one of them",
+        )
+    if not etcd.endpoints:
+        for name in ("ca_file", "username"):
+            if getattr(etcd, name) is not None:
+                yield Broken(
+                    (path(f"etcd.{name}"), path("etcd.endpoints")),
+                    "is for an etcd named by etcd.endpoints, and none is; name its members or remove this",
+                )
+
+
+def envoy_can_reach_the_filter(settings: Settings) -> Iterator[Broken]:
+    ext_proc = settings.ext_proc
+    if not ext_proc.advertise and is_wildcard(ext_proc.listen):
+        yield Broken(
+            (path("ext_proc.listen"), path("ext_proc.advertise")),
+            f"{ext_proc.listen} stands for all addresses of the machine and Envoy cannot connect to it; "
+            "name the address that Envoy reaches in ext_proc.advertise",
+        )
+
+
+def addresses_are_not_shared(settings: Settings) -> Iterator[Broken]:
+    listening = {
+        "gateway.address": settings.gateway.address,
+        "control_plane.grpc": settings.control_plane.grpc,
+        "control_plane.xds": settings.control_plane.xds,
+        "control_plane.metrics": settings.control_plane.metrics,
+        "ext_proc.listen": settings.ext_proc.listen,
+        "ext_proc.health": settings.ext_proc.health,
+        "ext_proc.metrics": settings.ext_proc.metrics,
+        "envoy.admin": settings.envoy.admin,
+    }
+    for (first, one), (second, other) in combinations(listening.items(), 2):
+        if _collide(one, other):
+            yield Broken(
+                (path(second), path(first)),
+                f"{other} is taken by {first} ({one}); give each its own port",
+            )
+
+
+def named_once(settings: Settings) -> Iterator[Broken]:
+    lists = {
+        "ext_proc.control_planes": settings.ext_proc.control_planes,
+        "ext_proc.advertise": settings.ext_proc.advertise,
+        "etcd.endpoints": settings.etcd.endpoints,
+    }
+    for dotted, addresses in lists.items():
+        for index, address in enumerate(addresses):
+            if address in addresses[:index]:
+                yield Broken(
+                    ((*path(dotted), index),), f"{address} is named twice in {spell(path(dotted))}; remove one"
+                )
+
+
+SETTINGS_RULES: tuple[Rule[Settings], ...] = (
+    heartbeats_outrun_the_lease,
+    waiting_is_not_taken_for_idleness,
+    strangers_need_tokens,
+    envoy_admin_stays_on_this_machine,
+    certificates_come_with_keys,
+    client_certificates_need_tls,
+    etcd_credentials_are_complete,
+    etcd_is_ours_or_theirs,
+    envoy_can_reach_the_filter,
+    addresses_are_not_shared,
+    named_once,
+)
+
+
+def _collide(one: str, other: str) -> bool:
+    if unix_path(one) is not None or unix_path(other) is not None:
+        return one == other
+    (host, port), (other_host, other_port) = split_address(one), split_address(other)
+    return port == other_port != 0 and (host == other_host or is_wildcard(one) or is_wildcard(other))

@@ -1,0 +1,175 @@
+"""All settings of Headrace as one frozen tree; every field has a default that works on one machine.
+
+Durations are in seconds, sizes in bytes. Secrets are never in here, only the names of the files that hold them. `load`
+makes a tree from YAML and checks it; a tree made in code is not checked.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le, MinLen
+from pydantic import AfterValidator
+
+from controlplane.config.addresses import DialAddress, DialOrUnixAddress, HttpUrl, ListenAddress, ListenOrUnixAddress
+from controlplane.config.quantities import Bytes, Seconds
+from controlplane.policy.settings import Policy
+
+MIB = 2**20
+
+FileName = Annotated[str, MinLen(1)]
+
+
+def _check_cluster_name(name: str) -> str:
+    if not re.fullmatch(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", name):
+        raise ValueError("must be 1 to 63 of a-z, 0-9 and -, with no - at either end")
+    return name
+
+
+ClusterName = Annotated[str, AfterValidator(_check_cluster_name)]
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """What clients meet: Envoy's listener.
+
+    address: where clients connect.
+    max_body_bytes: largest request body that is routed; a larger one gets 413 at once.
+    route_timeout: longest time for a whole answer.
+    stream_idle_timeout: longest silence on a request before it is given up.
+    default_pool: the pool for requests that the filter could not decide about; without one they get 503.
+    max_wait: longest time that a request waits in the filter for room.
+    """
+
+    address: ListenAddress = "127.0.0.1:10000"
+    max_body_bytes: Annotated[Bytes, Ge(1024), Le(1024 * MIB)] = 10 * MIB
+    route_timeout: Annotated[Seconds, Gt(0), Le(86400)] = 600.0
+    stream_idle_timeout: Annotated[Seconds, Gt(0), Le(86400)] = 300.0
+    default_pool: Annotated[str, MinLen(1)] | None = None
+    max_wait: Annotated[Seconds, Ge(0), Le(3600)] = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class AuthSettings:
+    """Who may register nodes and who may administer.
+
+    node_tokens_file, operator_tokens_file: files with one token per line; without one, anybody may.
+    insecure: accepts a gRPC address that other machines reach although anybody may.
+    """
+
+    node_tokens_file: FileName | None = None
+    operator_tokens_file: FileName | None = None
+    insecure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """TLS of the gRPC and xDS ports; without a certificate they speak plain text.
+
+    cert_file, key_file: the server's certificate chain and private key, PEM.
+    client_ca_file: when given, clients must show a certificate signed by it, PEM.
+    """
+
+    cert_file: FileName | None = None
+    key_file: FileName | None = None
+    client_ca_file: FileName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlaneSettings:
+    """One control-plane process.
+
+    grpc, xds, metrics: where nodes and operators, Envoys, and Prometheus connect.
+    lease: a node that is silent for so long leaves the fleet.
+    heartbeat: how often nodes report their load; less than half the lease, so that one lost report is no death.
+    recent_decisions: how many decisions are kept in memory.
+    """
+
+    grpc: ListenAddress = "127.0.0.1:50051"
+    xds: ListenAddress = "127.0.0.1:18000"
+    metrics: ListenAddress = "127.0.0.1:9090"
+    lease: Annotated[Seconds, Ge(1), Le(600)] = 10.0
+    heartbeat: Annotated[Seconds, Ge(0.05), Le(300)] = 1.0
+    recent_decisions: Annotated[int, Ge(1), Le(1_000_000)] = 10_000
+    auth: AuthSettings = AuthSettings()
+    tls: TlsSettings = TlsSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class ExtProcSettings:
+    """The filter's processes.
+
+    listen: where Envoy asks for decisions, TCP or a Unix socket.
+    health, metrics: where its health and its metrics are served.
+    control_planes: gRPC addresses that the routing table comes from, tried in turn.
+    advertise: the addresses at which Envoy reaches the filter workers; empty means `listen`.
+    workers: how many processes.
+    """
+
+    listen: ListenOrUnixAddress = "127.0.0.1:9002"
+    health: ListenAddress = "127.0.0.1:9003"
+    metrics: ListenAddress = "127.0.0.1:9091"
+    control_planes: Annotated[tuple[DialAddress, ...], MinLen(1)] = ("127.0.0.1:50051",)
+    advertise: tuple[DialOrUnixAddress, ...] = ()
+    workers: Annotated[int, Ge(1), Le(256)] = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdSettings:
+    """Where the fleet's shared state is.
+
+    endpoints: `host:port` of the members; empty means that Headrace runs an etcd of its own, for one machine.
+    data_dir: that etcd's directory; without one its state is gone when it stops.
+    ca_file: the authority that signed the members' certificates, PEM; giving it turns TLS on.
+    cert_file, key_file: the client certificate and key, PEM.
+    username, password_file: for etcd's own authentication; the file holds the password alone.
+    """
+
+    endpoints: tuple[DialAddress, ...] = ()
+    data_dir: FileName | None = None
+    ca_file: FileName | None = None
+    cert_file: FileName | None = None
+    key_file: FileName | None = None
+    username: Annotated[str, MinLen(1)] | None = None
+    password_file: FileName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EnvoySettings:
+    """The Envoy that Headrace starts.
+
+    admin: its administration interface, which has no password: this machine only.
+    concurrency: worker threads; None means one per processor.
+    """
+
+    admin: ListenAddress = "127.0.0.1:19000"
+    concurrency: Annotated[int, Ge(1), Le(1024)] | None = None
+    log_level: Literal["trace", "debug", "info", "warning", "error", "critical", "off"] = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetrySettings:
+    """What Headrace says about itself.
+
+    otlp_endpoint: URL of an OpenTelemetry collector's gRPC port; without one no spans are sent.
+    """
+
+    otlp_endpoint: HttpUrl | None = None
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything. `cluster` names the fleet: its state lies in etcd under `/headrace/v1/<cluster>/`."""
+
+    cluster: ClusterName = "headrace"
+    gateway: GatewaySettings = GatewaySettings()
+    control_plane: ControlPlaneSettings = ControlPlaneSettings()
+    ext_proc: ExtProcSettings = ExtProcSettings()
+    etcd: EtcdSettings = EtcdSettings()
+    envoy: EnvoySettings = EnvoySettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+    policy: Policy = field(default_factory=Policy)
