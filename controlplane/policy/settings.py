@@ -268,7 +268,7 @@ SESSION_FIELD_ROOTS = frozenset(
 
 
 def faults(policy: Policy) -> tuple[str, ...]:
-    """Everything in a policy that contradicts itself, each as `field: what is wrong and what to do`; empty when sound."""
+    """Every contradiction in a policy, each as `field: what is wrong and what to do`; empty when it is sound."""
     found: list[str] = []
     sensitivity = policy.sensitivity
     if sensitivity.tolerant_at >= sensitivity.sensitive_at:
