@@ -1,0 +1,57 @@
+"""A real etcd for a test."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from controlplane.etcd.client import EtcdClient
+from controlplane.etcd.connection import EtcdSettings
+from controlplane.etcd.server import EtcdProgram, EtcdServer, find_program, running
+
+
+class RunningEtcd:
+    """A running etcd that a test may kill and bring back."""
+
+    def __init__(self, server: EtcdServer) -> None:
+        self.server = server
+
+    @property
+    def endpoint(self) -> str:
+        return self.server.endpoint
+
+    @property
+    def settings(self) -> EtcdSettings:
+        return EtcdSettings(endpoints=(self.endpoint,))
+
+    def client(self) -> EtcdClient:
+        return EtcdClient(self.settings)
+
+    async def kill(self) -> None:
+        """As by kill -9."""
+        self.server.process.kill()
+        await self.server.process.wait()
+
+    def lose_data(self) -> None:
+        """Only while it is not running."""
+        shutil.rmtree(self.server.data_folder)
+
+    async def start_again(self) -> None:
+        """On the same port, with the same data."""
+        await self.server.start()
+
+
+@asynccontextmanager
+async def running_etcd(
+    *,
+    program: EtcdProgram | None = None,
+    folder: Path | None = None,
+    arguments: Sequence[str] = (),
+    scheme: str = "http",
+) -> AsyncIterator[RunningEtcd]:
+    """An etcd with empty data on a free port; the one on PATH if it is sound, else the wheel's."""
+    program = program or await find_program()
+    async with running(program, folder, arguments=arguments, scheme=scheme) as server:
+        yield RunningEtcd(server)
