@@ -43,6 +43,7 @@ ENVOY_ROOTS = (
     "envoy/extensions/filters/http/sse_to_metadata/v3/sse_to_metadata.proto",
     "envoy/extensions/filters/network/http_connection_manager/v3/http_connection_manager.proto",
     "envoy/extensions/load_balancing_policies/least_request/v3/least_request.proto",
+    "envoy/extensions/retry/host/previous_hosts/v3/previous_hosts.proto",
     "envoy/extensions/transport_sockets/tls/v3/tls.proto",
     "envoy/extensions/upstreams/http/v3/http_protocol_options.proto",
     "envoy/service/accesslog/v3/als.proto",

@@ -1,0 +1,27 @@
+"""All resources of a gateway, put together as one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from xds_server.clusters import access_log_cluster, ext_proc_cluster, pool_cluster, pool_endpoints
+from xds_server.gateway import Gateway, PoolCluster
+from xds_server.listener import gateway_listener
+from xds_server.routes import pool_routes
+from xds_server.snapshot import Snapshot
+
+
+def gateway_snapshot(gateway: Gateway, pools: Iterable[PoolCluster]) -> Snapshot:
+    """ValueError when an address cannot be read; publishing it refuses a `default_pool` that is not among the pools."""
+    pools = tuple(pools)
+    logs = [access_log_cluster(gateway.access_log)] if gateway.access_log else []
+    return Snapshot.of(
+        [
+            ext_proc_cluster(gateway.ext_proc),
+            *logs,
+            *map(pool_cluster, pools),
+            *map(pool_endpoints, pools),
+            gateway_listener(gateway),
+            pool_routes(gateway, [pool.name for pool in pools]),
+        ]
+    )

@@ -1,0 +1,99 @@
+"""A gateway and its pools in plain words. `gateway_snapshot` of assembly.py makes Envoy resources of them.
+
+The path of a request: the listener strips what clients must not say, the ext_proc filter names a pool in a header,
+the route of that name leads to the cluster of that name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+POOL_HEADER = "x-headrace-pool"
+"""The request header by which the filter names the pool. Clients cannot set it, engines do not see it."""
+
+INTERNAL_PREFIX = "x-headrace-"
+WISH_PREFIX = "headrace-wish-"
+"""What a client may ask for by `x-headrace-NAME` reaches the filter, and only it, as `headrace-wish-NAME`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """`ip` is an IPv4 or IPv6 address. `weight` shares traffic between the endpoints of a pool, 1 or more."""
+
+    ip: str
+    port: int
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCluster:
+    """A pool: requests that name it go to its endpoints. None for `health_path` makes a TCP connection the check."""
+
+    name: str
+    endpoints: tuple[Endpoint, ...]
+    health_path: str | None = "/health"
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRule:
+    """A number to read out of responses: the `path` of keys to it, and the `key` that it gets in the access log."""
+
+    path: tuple[str, ...]
+    key: str
+
+
+# OpenAI's chat/completions and completions; OpenAI's responses and Anthropic's messages; their events when streamed.
+USAGE = (
+    UsageRule(("usage", "prompt_tokens"), "prompt_tokens"),
+    UsageRule(("usage", "completion_tokens"), "completion_tokens"),
+    UsageRule(("usage", "input_tokens"), "prompt_tokens"),
+    UsageRule(("usage", "output_tokens"), "completion_tokens"),
+)
+STREAMED_USAGE = (
+    *USAGE,
+    UsageRule(("response", "usage", "input_tokens"), "prompt_tokens"),
+    UsageRule(("response", "usage", "output_tokens"), "completion_tokens"),
+    UsageRule(("message", "usage", "input_tokens"), "prompt_tokens"),
+    UsageRule(("message", "usage", "output_tokens"), "completion_tokens"),
+)
+
+# Response header, and the key of the filter's metadata that it shows. Without the metadata there is no header.
+RESPONSE_HEADERS = (
+    ("x-headrace-pool", "pool"),
+    ("x-headrace-format", "format"),
+    ("x-headrace-verdict", "verdict"),
+    ("x-headrace-decision", "debug"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """One listener and its filter. Times are in seconds, sizes in bytes.
+
+    `ext_proc` and `access_log` are addresses: `unix:/path`, `ip:port`, `[ipv6]:port` or `host:port`.
+    `message_timeout` bounds how long the filter may be silent, `max_wait` what it may ask for instead by
+    `override_message_timeout`. `metadata_namespace` is where the filter's dynamic metadata is; usage is in
+    `<metadata_namespace>.usage`. Requests that the filter gave no pool go to `default_pool`, or get a 503.
+    """
+
+    ext_proc: tuple[str, ...]
+    access_log: str | None = None
+    host: str = "0.0.0.0"  # noqa: S104 (a gateway is there to be reached)
+    port: int = 10000
+    max_body_bytes: int = 10 << 20
+    route_timeout: float = 600.0
+    stream_idle_timeout: float = 600.0
+    request_timeout: float = 120.0
+    message_timeout: float = 1.0
+    max_wait: float = 60.0
+    default_pool: str | None = None
+    metadata_namespace: str = "headrace"
+    wishes: tuple[str, ...] = ("debug", "format")
+    response_headers: tuple[tuple[str, str], ...] = RESPONSE_HEADERS
+    usage: tuple[UsageRule, ...] = USAGE
+    streamed_usage: tuple[UsageRule, ...] = STREAMED_USAGE
+
+    @property
+    def buffer_bytes(self) -> int:
+        """What a connection may hold back: the largest body with room for the filter to see that one is too large."""
+        return self.max_body_bytes + (1 << 20)

@@ -1,0 +1,168 @@
+"""The gateway's listener: how connections are read, which filters a request passes, what is logged of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from google.protobuf.message import Message
+from headrace_protos.envoy.config.accesslog.v3 import accesslog_pb2
+from headrace_protos.envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
+from headrace_protos.envoy.config.core.v3 import base_pb2, grpc_service_pb2, protocol_pb2
+from headrace_protos.envoy.config.listener.v3 import listener_pb2
+from headrace_protos.envoy.extensions.access_loggers.grpc.v3 import als_pb2
+from headrace_protos.envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2, processing_mode_pb2
+from headrace_protos.envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
+from headrace_protos.envoy.extensions.filters.http.router.v3 import router_pb2
+from headrace_protos.envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
+
+from xds_server.clusters import ACCESS_LOG, EXT_PROC
+from xds_server.gateway import INTERNAL_PREFIX, WISH_PREFIX, Gateway
+from xds_server.local_replies import local_reply_config
+from xds_server.resource import packed
+from xds_server.routes import ROUTES
+from xds_server.usage import json_usage, sse_usage
+
+LISTENER = "gateway"
+
+_Manager = http_connection_manager_pb2.HttpConnectionManager
+_Mode = processing_mode_pb2.ProcessingMode
+
+# A wish is a word or two; what is longer is cut.
+_WISH_BYTES = 64
+
+
+def gateway_listener(gateway: Gateway) -> listener_pb2.Listener:
+    return listener_pb2.Listener(
+        name=LISTENER,
+        address={"socket_address": {"address": gateway.host, "port_value": gateway.port}},
+        per_connection_buffer_limit_bytes={"value": gateway.buffer_bytes},
+        filter_chains=[
+            {
+                "filters": [
+                    {
+                        "name": "envoy.filters.network.http_connection_manager",
+                        "typed_config": packed(_connection_manager(gateway)),
+                    }
+                ]
+            }
+        ],
+    )
+
+
+def _connection_manager(gateway: Gateway) -> http_connection_manager_pb2.HttpConnectionManager:
+    return _Manager(
+        stat_prefix=LISTENER,
+        rds={"route_config_name": ROUTES, "config_source": {"ads": {}, "resource_api_version": "V3"}},
+        http_filters=[
+            _filter("header_mutation", _cleaning(gateway)),
+            _filter("ext_proc", _ext_proc(gateway)),
+            _filter("json_to_metadata", json_usage(gateway)),
+            _filter("sse_to_metadata", sse_usage(gateway)),
+            _filter("router", router_pb2.Router(suppress_envoy_headers=True)),
+        ],
+        access_log=[_access_log()] if gateway.access_log else [],
+        local_reply_config=local_reply_config(),
+        # Clients are what connects, whatever they claim in x-forwarded-for.
+        use_remote_address={"value": True},
+        preserve_external_request_id=True,
+        always_set_request_id_in_response=True,
+        server_header_transformation=_Manager.PASS_THROUGH,
+        normalize_path={"value": True},
+        merge_slashes=True,
+        # Slow or silent clients give their connection back.
+        request_headers_timeout=timedelta(seconds=10),
+        request_timeout=timedelta(seconds=gateway.request_timeout),
+        stream_idle_timeout=timedelta(seconds=gateway.stream_idle_timeout),
+        common_http_protocol_options={"idle_timeout": timedelta(hours=1)},
+        http2_protocol_options=protocol_pb2.Http2ProtocolOptions(
+            max_concurrent_streams={"value": 100},
+            # In HTTP/2 a stream's window is its buffer limit too, and the filter answers once it has the whole body.
+            initial_stream_window_size={"value": gateway.buffer_bytes},
+            initial_connection_window_size={"value": gateway.buffer_bytes},
+        ),
+    )
+
+
+def _cleaning(gateway: Gateway) -> header_mutation_pb2.HeaderMutation:
+    """Take away what only the gateway may say, after moving the client's wishes to names that only the filter reads.
+
+    The prefix x-envoy- steers Envoy's router (timeouts, retries), which is ours to decide.
+    """
+    keep_wishes = [
+        mutation_rules_pb2.HeaderMutation(
+            append={
+                "header": {"key": WISH_PREFIX + wish, "value": f"%REQ({INTERNAL_PREFIX}{wish}):{_WISH_BYTES}%"},
+                "append_action": base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD,
+            }
+        )
+        for wish in gateway.wishes
+    ]
+    strip = [_strip(INTERNAL_PREFIX), _strip("x-envoy-")]
+    return header_mutation_pb2.HeaderMutation(
+        mutations={
+            "request_mutations": [_strip(WISH_PREFIX), *keep_wishes, *strip],
+            "request_trailers_mutations": [_strip(WISH_PREFIX), *strip],
+        }
+    )
+
+
+def _strip(prefix: str) -> mutation_rules_pb2.HeaderMutation:
+    return mutation_rules_pb2.HeaderMutation(remove_on_match={"key_matcher": {"prefix": prefix}})
+
+
+def _ext_proc(gateway: Gateway) -> ext_proc_pb2.ExternalProcessor:
+    """The filter sees headers and body, and answers the headers once it has both.
+
+    When it fails the request goes on without a pool, to the route for that.
+    """
+    return ext_proc_pb2.ExternalProcessor(
+        grpc_service=grpc_service_pb2.GrpcService(
+            envoy_grpc={
+                "cluster_name": EXT_PROC,
+                "retry_policy": {
+                    "retry_back_off": {
+                        "base_interval": timedelta(seconds=0.005),
+                        "max_interval": timedelta(seconds=0.02),
+                    },
+                    "num_retries": {"value": 2},
+                    "retry_on": "connect-failure,reset,refused-stream,unavailable",
+                },
+            },
+        ),
+        processing_mode=_Mode(
+            request_header_mode=_Mode.SEND,
+            request_body_mode=_Mode.STREAMED,
+            request_trailer_mode=_Mode.SEND,
+            response_header_mode=_Mode.SKIP,
+            response_body_mode=_Mode.NONE,
+            response_trailer_mode=_Mode.SKIP,
+        ),
+        send_body_without_waiting_for_header_response=True,
+        failure_mode_allow=True,
+        message_timeout=timedelta(seconds=gateway.message_timeout),
+        max_message_timeout=timedelta(seconds=max(gateway.max_wait, gateway.message_timeout)),
+        metadata_options={"receiving_namespaces": {"untyped": [gateway.metadata_namespace]}},
+        mutation_rules={"allow_all_routing": {"value": True}},
+    )
+
+
+def _access_log() -> accesslog_pb2.AccessLog:
+    return accesslog_pb2.AccessLog(
+        name="envoy.access_loggers.http_grpc",
+        typed_config=packed(
+            als_pb2.HttpGrpcAccessLogConfig(
+                common_config=als_pb2.CommonGrpcAccessLogConfig(
+                    log_name=LISTENER,
+                    transport_api_version="V3",
+                    grpc_service={"envoy_grpc": {"cluster_name": ACCESS_LOG}},
+                    buffer_flush_interval=timedelta(seconds=0.2),
+                    buffer_size_bytes={"value": 65_536},
+                ),
+                additional_request_headers_to_log=["x-request-id"],
+            )
+        ),
+    )
+
+
+def _filter(name: str, config: Message) -> http_connection_manager_pb2.HttpFilter:
+    return http_connection_manager_pb2.HttpFilter(name=f"envoy.filters.http.{name}", typed_config=packed(config))
