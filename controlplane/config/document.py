@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
 MAX_CHARACTERS = 1 << 20
 MAX_DEPTH = 32
-MAX_VALUES = 50_000
+MAX_VALUES = 20_000
 
 Path = tuple[str | int, ...]
 
@@ -146,7 +146,7 @@ class _Parser:
             loader = yaml.SafeLoader(text)
         except yaml.reader.ReaderError as error:
             line = text.count("\n", 0, error.position) + 1
-            what = f"holds the character U+{ord(cast(str, error.character)):04X}"
+            what = f"holds the character U+{int(error.character):04X}"
             raise self._give_up(
                 line, f"{what}, which YAML does not allow; remove it or write it as an escape"
             ) from None

@@ -143,8 +143,14 @@ class _Dumper(yaml.SafeDumper):
         plain = not any(isinstance(item, (list, dict)) for item in data)
         return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=plain)
 
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        """PyYAML writes Unicode's line breaks and byte order marks as they are, and then reads them as blanks."""
+        style = '"' if any(character in "\x85\u2028\u2029\ufeff" for character in data) else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
 
 _Dumper.add_representer(list, _Dumper.represent_list)
+_Dumper.add_representer(str, _Dumper.represent_str)
 
 for _tag, _pattern in (("null", NULL), ("bool", BOOL), ("int", INT), ("float", FLOAT)):
     _Dumper.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _pattern, None)
