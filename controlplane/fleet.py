@@ -1,0 +1,134 @@
+"""From node sessions to pools, without I/O: who belongs where, who gets traffic, and how loaded a pool is."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from controlplane.model import CapacityType, FormatTier, NodeLoad, NodeSession, NodeSpec, Pool, PoolLoad, ServedModel
+from controlplane.policy.contexts import context_class_of
+from controlplane.policy.formats import fidelity_of, tier_of
+from controlplane.policy.settings import Policy
+
+# A report that is older than this many seconds says nothing about now.
+FRESH_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One model of one node session, in the pool where its likes are."""
+
+    pool: str
+    session: NodeSession
+    model: ServedModel
+    tier: FormatTier
+    context_class: str
+    load: NodeLoad | None
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The fleet at one moment. Members are ordered by pool, then node id; pools by name."""
+
+    members: tuple[Member, ...]
+    pools: tuple[Pool, ...]
+
+    def members_of(self, pool: str) -> tuple[Member, ...]:
+        return tuple(m for m in self.members if m.pool == pool)
+
+
+def form_fleet(
+    sessions: Iterable[NodeSession], loads: Mapping[str, NodeLoad], policy: Policy, now: float
+) -> Fleet:
+    """`loads` by node id; `now` in Unix seconds."""
+    members = sorted(
+        (
+            _member(session, model, loads.get(session.spec.node_id), policy, now)
+            for session in sessions
+            for model in session.spec.models
+        ),
+        key=lambda m: (m.pool, m.session.spec.node_id),
+    )
+    pools = (_pool(name, list(group), policy) for name, group in groupby(members, key=lambda m: m.pool))
+    return Fleet(tuple(members), tuple(pools))
+
+
+def pools_of(spec: NodeSpec, policy: Policy) -> tuple[str, ...]:
+    """The names of the pools that a node of this description belongs to."""
+    return tuple(sorted({_pool_name(spec, model, policy) for model in spec.models}))
+
+
+def _pool_name(spec: NodeSpec, model: ServedModel, policy: Policy) -> str:
+    """`model/tier/context class/capacity type`, and `=name` where the engine knows the model by another name.
+
+    Model ids hold neither `@` nor `=` (registration refuses them), so that names stay distinct.
+    """
+    tier = tier_of(model.format, policy.formats)
+    context_class = context_class_of(model.max_context, policy.context_classes)
+    name = f"{model.id}/{tier}/{context_class}/{spec.capacity_type}"
+    served = served_name(model)
+    return name if served == model.id else f"{name}={served}"
+
+
+def served_name(model: ServedModel) -> str:
+    return model.served_name or model.id
+
+
+def _member(session: NodeSession, model: ServedModel, load: NodeLoad | None, policy: Policy, now: float) -> Member:
+    return Member(
+        pool=_pool_name(session.spec, model, policy),
+        session=session,
+        model=model,
+        tier=tier_of(model.format, policy.formats),
+        context_class=context_class_of(model.max_context, policy.context_classes),
+        load=load if load is not None and now - load.reported_at <= FRESH_SECONDS else None,
+        # A node that has not reported yet is left to Envoy's health check; one that reports trouble gets no traffic.
+        ready=not session.draining and (load is None or load.healthy),
+    )
+
+
+def _pool(name: str, members: Sequence[Member], policy: Policy) -> Pool:
+    first = members[0]
+    ready = [m for m in members if m.ready]
+    common_aliases = set.intersection(*(set(m.model.aliases) for m in members))
+    return Pool(
+        name=name,
+        model=first.model.id,
+        tier=first.tier,
+        context_class=first.context_class,
+        capacity_type=CapacityType(first.session.spec.capacity_type),
+        max_context=min(m.model.max_context for m in ready or members),
+        max_sequences=sum(m.model.max_sequences for m in ready),
+        ready_nodes=len(ready),
+        nodes=len(members),
+        served_name=served_name(first.model),
+        aliases=tuple(sorted(common_aliases)),
+        formats=tuple(
+            sorted({m.model.format for m in members}, key=lambda f: (-fidelity_of(f, policy.formats), f))
+        ),
+        hardware_classes=tuple(sorted({m.session.spec.hardware_class for m in members} - {""})),
+        load=_pool_load(ready),
+    )
+
+
+def _pool_load(ready: Iterable[Member]) -> PoolLoad | None:
+    loads = [m.load for m in ready if m.load is not None]
+    if not loads:
+        return None
+    kv_cache_uses = [load.kv_cache_use for load in loads if load.kv_cache_use is not None]
+    return PoolLoad(
+        running=sum(load.running for load in loads),
+        waiting=sum(load.waiting for load in loads),
+        kv_cache_use=sum(kv_cache_uses) / len(kv_cache_uses) if kv_cache_uses else None,
+    )
+
+
+def pools_by_node(fleet: Fleet) -> Mapping[str, tuple[str, ...]]:
+    """Pool names by node id."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for member in fleet.members:
+        found[member.session.spec.node_id].append(member.pool)
+    return {node_id: tuple(pools) for node_id, pools in found.items()}

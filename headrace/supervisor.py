@@ -1,0 +1,122 @@
+"""Runs the parts of a system as child processes, starts those that die again, and stops them in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from asyncio.subprocess import Process
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from controlplane import child
+from controlplane.errors import HeadraceError
+
+_log = logging.getLogger(__name__)
+
+FIRST_RESTART_SECONDS = 0.2
+LONGEST_RESTART_SECONDS = 10.0
+# A part that ran this long had started well: its next death is a new one.
+SETTLED_SECONDS = 30.0
+STOP_SECONDS = 10.0
+LOG_LINES_SHOWN = 15
+
+
+class PartFailedError(HeadraceError):
+    """A part ended before the system was up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One child process: `start` starts it, and starts it again when it has died. `log` is where its output goes."""
+
+    name: str
+    start: Callable[[], Awaitable[Process]]
+    log: Path | None = None
+    stop_seconds: float = STOP_SECONDS
+
+
+def program(name: str, argv: Sequence[str], *, log: Path | None, env: Mapping[str, str] | None = None) -> Part:
+    """A part that is one command; without `log` its output goes to ours."""
+
+    async def start() -> Process:
+        if log is None:
+            return await child.start(argv, env=env)
+        with log.open("ab") as output:
+            return await child.start(argv, env=env, stdout=output)
+
+    return Part(name, start, log)
+
+
+class Supervisor:
+    """Parts are started one by one with `add`, and stopped in the reverse order when the context ends.
+
+    Until `settled` is called the death of a part is an error that `failure` raises; after it, the part is started again
+    with a growing delay.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._parts: list[tuple[Part, asyncio.Task[None]]] = []
+        self._processes: dict[str, Process] = {}
+        self._is_settled = False
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def __aenter__(self) -> Supervisor:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for part, task in reversed(self._parts):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            process = self._processes.get(part.name)
+            if process is not None:
+                await child.stop(process, part.stop_seconds)
+        if self._failed.done():
+            self._failed.exception()
+
+    def pid(self, name: str) -> int:
+        """The process id of a part that runs now."""
+        return self._processes[name].pid
+
+    async def add(self, part: Part) -> None:
+        self._processes[part.name] = await part.start()
+        self._parts.append((part, asyncio.create_task(self._keep_running(part), name=f"part {part.name}")))
+
+    def settled(self) -> None:
+        """The system is up: from now on parts that die are started again."""
+        self._is_settled = True
+
+    async def failure(self) -> None:
+        """Waits until a part dies before the system is settled, and raises PartFailedError then."""
+        await asyncio.shield(self._failed)
+
+    async def _keep_running(self, part: Part) -> None:
+        delay = FIRST_RESTART_SECONDS
+        started = self._clock()
+        while True:
+            status = await self._processes[part.name].wait()
+            if not self._is_settled:
+                if not self._failed.done():
+                    self._failed.set_exception(PartFailedError(_obituary(part, status)))
+                return
+            if self._clock() - started > SETTLED_SECONDS:
+                delay = FIRST_RESTART_SECONDS
+            _log.error("part died, starting it again part=%s status=%s delay=%.1fs", part.name, status, delay)
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, LONGEST_RESTART_SECONDS)
+            started = self._clock()
+            self._processes[part.name] = await part.start()
+
+
+def _obituary(part: Part, status: int) -> str:
+    how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+    lines = [f"{part.name} {how} while starting"]
+    if part.log is not None:
+        tail = part.log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
+        lines += [f"  {line}" for line in tail]
+        lines.append(f"  (whole log: {part.log})")
+    return "\n".join(lines)
