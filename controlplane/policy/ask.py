@@ -1,0 +1,387 @@
+"""Reads out of an HTTP request what routing needs to know, as an `Ask`.
+
+Lenient: a field of a type that no engine would take is as good as absent, and unknown fields and endpoints pass. Only
+what no engine could read is refused. Nothing is judged here; `classify` and `budget` do that.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from controlplane.model import Ask, Endpoint, HttpRequest, Refusal
+from controlplane.policy.prompt import Prompt, read_prompt
+from controlplane.policy.settings import REQUEST_ID_HEADERS, Policy
+from controlplane.policy.text import count_classes, excerpt
+
+MAX_SESSION_CHARS = 200
+_MAX_TOKENS = 2**31 - 1
+_MAX_CHOICES = 1024
+_ABSENT = msgspec.Raw(b"null")
+
+_ENDPOINTS = (
+    ("/chat/completions", Endpoint.CHAT),
+    ("/completions", Endpoint.COMPLETIONS),
+    ("/responses", Endpoint.RESPONSES),
+    ("/messages", Endpoint.MESSAGES),
+    ("/embeddings", Endpoint.EMBEDDINGS),
+)
+
+
+class Body(msgspec.Struct):
+    """The fields of all APIs that are looked at. Any type is let in; large ones that are only measured stay raw."""
+
+    model: Any = None
+    stream: Any = None
+    # prompts
+    messages: Any = None
+    prompt: Any = None
+    input: Any = None
+    instructions: Any = None
+    system: Any = None
+    tools: msgspec.Raw = _ABSENT
+    functions: msgspec.Raw = _ABSENT
+    # sampling
+    temperature: Any = None
+    top_p: Any = None
+    top_k: Any = None
+    min_p: Any = None
+    seed: Any = None
+    n: Any = None
+    best_of: Any = None
+    logprobs: Any = None
+    top_logprobs: Any = None
+    prompt_logprobs: Any = None
+    # output
+    max_completion_tokens: Any = None
+    max_tokens: Any = None
+    max_output_tokens: Any = None
+    response_format: msgspec.Raw = _ABSENT
+    text: msgspec.Raw = _ABSENT
+    output_format: msgspec.Raw = _ABSENT
+    structured_outputs: msgspec.Raw = _ABSENT
+    guided_json: msgspec.Raw = _ABSENT
+    guided_regex: msgspec.Raw = _ABSENT
+    guided_choice: msgspec.Raw = _ABSENT
+    guided_grammar: msgspec.Raw = _ABSENT
+    json_schema: msgspec.Raw = _ABSENT
+    grammar: msgspec.Raw = _ABSENT
+    regex: msgspec.Raw = _ABSENT
+    ebnf: msgspec.Raw = _ABSENT
+    # reasoning
+    reasoning_effort: Any = None
+    reasoning: Any = None
+    thinking: Any = None
+    chat_template_kwargs: Any = None
+    # sessions: the roots of SESSION_FIELD_ROOTS
+    metadata: Any = None
+    session_params: Any = None
+    session_id: Any = None
+    conversation_id: Any = None
+    conversation: Any = None
+    user: Any = None
+    prompt_cache_key: Any = None
+
+
+class _Named(msgspec.Struct):
+    model: Any = None
+
+
+_body_decoder = msgspec.json.Decoder(Body)
+_named_decoder = msgspec.json.Decoder(_Named)
+_items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def parse(request: HttpRequest, policy: Policy) -> Ask | Refusal:
+    """What routing needs to know of a request, or the error to answer when no engine could read it."""
+    endpoint = endpoint_of(request.method, request.path)
+    headers = request.headers
+    if endpoint is Endpoint.MODELS or endpoint is Endpoint.OTHER:
+        return Ask(
+            endpoint=endpoint,
+            model=_model_of_unknown(request.body),
+            session=_session(headers, None, policy),
+            debug=_wants_debug(headers),
+            body_bytes=len(request.body),
+        )
+    encoding = headers.get("content-encoding", "").strip().lower()
+    if encoding not in {"", "identity"}:
+        return Refusal(
+            415,
+            "invalid_request_error",
+            "unsupported_content_encoding",
+            "Request bodies must not be compressed; send it without Content-Encoding.",
+        )
+    if not request.body.isascii():
+        try:
+            request.body.decode()
+        except UnicodeDecodeError as error:
+            return _unreadable(f"byte {error.start} is not valid UTF-8")
+    try:
+        return _ask(endpoint, _body_decoder.decode(request.body), request, policy)
+    except (msgspec.MsgspecError, RecursionError):
+        return _parse_what_python_reads(endpoint, request, policy)
+
+
+def endpoint_of(method: str, path: str) -> Endpoint:
+    """The API of a request by the end of its path, whatever stands before it."""
+    bare = path.partition("?")[0].rstrip("/")
+    if method == "POST":
+        for suffix, endpoint in _ENDPOINTS:
+            if bare.endswith(suffix):
+                return endpoint
+    elif method == "GET" and bare.endswith("/v1/models"):
+        return Endpoint.MODELS
+    return Endpoint.OTHER
+
+
+# --- decoding ------------------------------------------------------------------------------------------------------
+
+
+def _parse_what_python_reads(endpoint: Endpoint, request: HttpRequest, policy: Policy) -> Ask | Refusal:
+    """Reads JSON as Python's own parser does, which engines use: it takes NaN, lone surrogates and numbers of any size.
+
+    Numbers that no field can mean are made harmless and text is made valid, then it is read as usual.
+    """
+    try:
+        value = json.loads(request.body, parse_constant=_no_number, parse_float=_finite, parse_int=_bounded)
+        if not isinstance(value, dict):
+            return _unreadable(f"it must be an object, not {_kind(value)}")
+        plain = json.dumps(value, ensure_ascii=False).encode(errors="replace")
+        return _ask(endpoint, _body_decoder.decode(plain), request, policy)
+    except json.JSONDecodeError as error:
+        return _unreadable(f"{error.msg} at line {error.lineno}, column {error.colno}")
+    except RecursionError:
+        return _unreadable("it is nested too deeply")
+
+
+def _no_number(_: str) -> None:
+    return None
+
+
+def _finite(digits: str) -> float | None:
+    value = float(digits)
+    return value if math.isfinite(value) else None
+
+
+def _bounded(digits: str) -> int:
+    if len(digits) < 19:
+        return int(digits)
+    return -(2**63) if digits.startswith("-") else 2**63 - 1
+
+
+def _kind(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case list():
+            return "an array"
+        case str():
+            return "a string"
+        case _:
+            return "a number"
+
+
+def _unreadable(why: str) -> Refusal:
+    return Refusal(400, "invalid_request_error", "invalid_json", f"The request body could not be read as JSON: {why}.")
+
+
+def _model_of_unknown(data: bytes) -> str | None:
+    if data[:64].lstrip()[:1] != b"{":
+        return None
+    try:
+        return _name(_named_decoder.decode(data).model)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+# --- reading fields ------------------------------------------------------------------------------------------------
+
+
+def _ask(endpoint: Endpoint, body: Body, request: HttpRequest, policy: Policy) -> Ask:
+    headers = request.headers
+    if endpoint is Endpoint.EMBEDDINGS:
+        return Ask(
+            endpoint=endpoint,
+            model=_name(body.model),
+            session=_session(headers, body, policy),
+            debug=_wants_debug(headers),
+            body_bytes=len(request.body),
+        )
+    rules = policy.sensitivity
+    prompt = read_prompt(endpoint, body)
+    tools, tool_bytes = _tools(prompt, body)
+    return Ask(
+        endpoint=endpoint,
+        model=_name(body.model),
+        system=excerpt("\n".join(prompt.system), rules.head_chars, rules.tail_chars),
+        first_user=excerpt(prompt.first_user, rules.head_chars, rules.tail_chars),
+        last_user=excerpt(prompt.last_user, rules.head_chars, rules.tail_chars),
+        text=count_classes("\n".join(prompt.texts)),
+        tool_bytes=tool_bytes,
+        tools=tools,
+        messages=prompt.messages,
+        images=prompt.images,
+        temperature=_number(body.temperature),
+        top_p=_number(body.top_p),
+        top_k=_integer(body.top_k),
+        min_p=_number(body.min_p),
+        seed=_integer(body.seed),
+        logprobs=_wants_logprobs(body),
+        structured_output=_is_structured(body),
+        reasoning=_wants_reasoning(body),
+        choices=min(max(1, _integer(body.n) or 1, _integer(body.best_of) or 1), _MAX_CHOICES),
+        output_cap=_output_cap(body),
+        stream=body.stream is True,
+        session=_session(headers, body, policy),
+        debug=_wants_debug(headers),
+        body_bytes=len(request.body),
+    )
+
+
+def _name(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _number(value: object) -> float | None:
+    """A finite number, or None; engines also take one written as a string."""
+    if value is None or isinstance(value, bool):
+        return None
+    if isinstance(value, (float, int, str)):
+        try:
+            number = float(value)
+        except (ValueError, OverflowError):
+            return None
+        return number if math.isfinite(number) else None
+    return None
+
+
+def _integer(value: object) -> int | None:
+    """A whole number; engines also take 8.0 and "8"."""
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    number = _number(value)
+    return int(number) if number is not None and number.is_integer() else None
+
+
+def _output_cap(body: Body) -> int | None:
+    for value in (body.max_completion_tokens, body.max_tokens, body.max_output_tokens):
+        cap = _integer(value)
+        if cap is not None and cap > 0:  # llama.cpp reads -1 as no cap
+            return min(cap, _MAX_TOKENS)
+    return None
+
+
+def _tools(prompt: Prompt, body: Body) -> tuple[int, int]:
+    """How many tools the request offers, and the bytes of their definitions, of calls and of output schemas."""
+    count, size = 0, prompt.call_bytes
+    for raw in (body.tools, body.functions):
+        if not _is_null(raw):
+            size += len(memoryview(raw))
+            try:
+                count += len(_items_decoder.decode(raw))
+            except msgspec.ValidationError:
+                continue
+    if not _is_null(body.response_format):
+        size += len(memoryview(body.response_format))
+    return count, size
+
+
+def _is_null(raw: msgspec.Raw) -> bool:
+    return raw is _ABSENT or bytes(raw) == b"null"
+
+
+def _is_structured(body: Body) -> bool:
+    for raw in (
+        body.structured_outputs,
+        body.guided_json,
+        body.guided_regex,
+        body.guided_choice,
+        body.guided_grammar,
+        body.json_schema,
+        body.grammar,
+        body.regex,
+        body.ebnf,
+    ):
+        if raw is not _ABSENT and not _is_null(raw):
+            return True
+    for raw in (body.response_format, body.output_format):
+        if not _is_null(raw) and _format_type(raw) not in {None, "text"}:
+            return True
+    return not _is_null(body.text) and _text_format_type(body.text) not in {None, "text"}
+
+
+def _format_type(raw: msgspec.Raw) -> object:
+    value = msgspec.json.decode(raw)
+    return value.get("type") if isinstance(value, dict) else None
+
+
+def _text_format_type(raw: msgspec.Raw) -> object:
+    """The `format` of the responses API's `text` field, which also has fields that say nothing of structure."""
+    value = msgspec.json.decode(raw)
+    form = value.get("format") if isinstance(value, dict) else None
+    return form.get("type") if isinstance(form, dict) else None
+
+
+def _wants_logprobs(body: Body) -> bool:
+    # A boolean in chat, a number in completions, where 0 asks for the chosen token's own.
+    if body.logprobs is True or (_integer(body.logprobs) is not None):
+        return True
+    return any((_integer(value) or 0) > 0 for value in (body.top_logprobs, body.prompt_logprobs))
+
+
+def _wants_reasoning(body: Body) -> bool:
+    if isinstance(body.reasoning_effort, str) and body.reasoning_effort not in {"none", ""}:
+        return True
+    match body.reasoning:
+        case {"effort": str(effort)}:
+            return effort not in {"none", ""}
+        case {"max_tokens": int(tokens)}:
+            return tokens > 0
+    match body.thinking:
+        case {"type": str(kind)}:
+            return kind != "disabled"
+    match body.chat_template_kwargs:
+        case {"enable_thinking": True} | {"thinking": True}:
+            return True
+    return False
+
+
+# --- sessions ------------------------------------------------------------------------------------------------------
+
+
+def _session(headers: Mapping[str, str], body: Body | None, policy: Policy) -> str | None:
+    """The session's id: from the first configured header that has one, else the first body field; long ones hashed."""
+    rules = policy.sessions
+    for name in rules.headers:
+        value = headers.get(name)
+        if value and name not in REQUEST_ID_HEADERS:
+            return _bounded_session(value)
+    if body is not None:
+        for path in rules.body_fields:
+            root, *rest = path.split(".")
+            found: object = getattr(body, root, None)
+            for part in rest:
+                found = found.get(part) if isinstance(found, dict) else None
+            if isinstance(found, str) and found:
+                return _bounded_session(found)
+    return None
+
+
+def _bounded_session(value: str) -> str:
+    if len(value) <= MAX_SESSION_CHARS:
+        return value
+    return "sha256:" + sha256(value.encode(errors="replace")).hexdigest()
+
+
+def _wants_debug(headers: Mapping[str, str]) -> bool:
+    return headers.get("x-headrace-debug", "").strip().lower() in {"1", "true", "yes"}
