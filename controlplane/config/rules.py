@@ -77,7 +77,12 @@ def envoy_admin_stays_on_this_machine(settings: Settings) -> Iterator[Broken]:
 
 
 def certificates_come_with_keys(settings: Settings) -> Iterator[Broken]:
-    for section, pair in (("control_plane.tls", settings.control_plane.tls), ("etcd", settings.etcd)):
+    pairs = (
+        ("control_plane.tls", settings.control_plane.tls),
+        ("caller", settings.caller),
+        ("etcd", settings.etcd),
+    )
+    for section, pair in pairs:
         if (pair.cert_file is None) != (pair.key_file is None):
             given, lacking = ("cert_file", "key_file") if pair.cert_file is not None else ("key_file", "cert_file")
             yield Broken(
@@ -92,6 +97,15 @@ def client_certificates_need_tls(settings: Settings) -> Iterator[Broken]:
         yield Broken(
             (path("control_plane.tls.client_ca_file"), path("control_plane.tls.cert_file")),
             "asks clients for certificates over TLS, which is off; give control_plane.tls.cert_file and key_file",
+        )
+
+
+def callers_speak_as_control_planes_listen(settings: Settings) -> Iterator[Broken]:
+    caller = settings.caller
+    if caller.cert_file is not None and caller.ca_file is None:
+        yield Broken(
+            (path("caller.cert_file"), path("caller.ca_file")),
+            "needs caller.ca_file, which turns TLS on; name the authority that signed the control planes' certificates",
         )
 
 
@@ -136,6 +150,16 @@ def envoy_can_reach_the_filter(settings: Settings) -> Iterator[Broken]:
         )
 
 
+def envoy_can_reach_the_control_plane(settings: Settings) -> Iterator[Broken]:
+    control = settings.control_plane
+    if control.xds_advertise is None and is_wildcard(control.xds):
+        yield Broken(
+            (path("control_plane.xds"), path("control_plane.xds_advertise")),
+            f"{control.xds} stands for all addresses of the machine and Envoy cannot connect to it; "
+            "name the address that Envoy reaches in control_plane.xds_advertise",
+        )
+
+
 def addresses_are_not_shared(settings: Settings) -> Iterator[Broken]:
     listening = {
         "gateway.address": settings.gateway.address,
@@ -176,9 +200,11 @@ SETTINGS_RULES: tuple[Rule[Settings], ...] = (
     envoy_admin_stays_on_this_machine,
     certificates_come_with_keys,
     client_certificates_need_tls,
+    callers_speak_as_control_planes_listen,
     etcd_credentials_are_complete,
     etcd_is_ours_or_theirs,
     envoy_can_reach_the_filter,
+    envoy_can_reach_the_control_plane,
     addresses_are_not_shared,
     named_once,
 )

@@ -82,6 +82,7 @@ class ControlPlaneSettings:
     """One control-plane process.
 
     grpc, xds, metrics: where nodes and operators, Envoys, and Prometheus connect.
+    xds_advertise: the address at which Envoys reach the xds port; without one `xds`.
     lease: a node that is silent for so long leaves the fleet.
     heartbeat: how often nodes report their load; less than half the lease, so that one lost report is no death.
     recent_decisions: how many decisions are kept in memory.
@@ -89,6 +90,7 @@ class ControlPlaneSettings:
 
     grpc: ListenAddress = "127.0.0.1:50051"
     xds: ListenAddress = "127.0.0.1:18000"
+    xds_advertise: DialAddress | None = None
     metrics: ListenAddress = "127.0.0.1:9090"
     lease: Annotated[Seconds, Ge(1), Le(600)] = 10.0
     heartbeat: Annotated[Seconds, Ge(0.05), Le(300)] = 1.0
@@ -114,6 +116,21 @@ class ExtProcSettings:
     control_planes: Annotated[tuple[DialAddress, ...], MinLen(1)] = ("127.0.0.1:50051",)
     advertise: tuple[DialOrUnixAddress, ...] = ()
     workers: Annotated[int, Ge(1), Le(256)] = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CallerSettings:
+    """How Headrace's own parts and its command line call control planes.
+
+    token_file: file whose first line is the token to show: a node token for filters, an operator token for people.
+    ca_file: the authority that signed the control planes' certificates, PEM; giving it turns TLS on.
+    cert_file, key_file: the client certificate and key, PEM, where control planes ask for one.
+    """
+
+    token_file: FileName | None = None
+    ca_file: FileName | None = None
+    cert_file: FileName | None = None
+    key_file: FileName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +186,7 @@ class Settings:
     gateway: GatewaySettings = GatewaySettings()
     control_plane: ControlPlaneSettings = ControlPlaneSettings()
     ext_proc: ExtProcSettings = ExtProcSettings()
+    caller: CallerSettings = CallerSettings()
     etcd: EtcdSettings = EtcdSettings()
     envoy: EnvoySettings = EnvoySettings()
     telemetry: TelemetrySettings = TelemetrySettings()
