@@ -6,10 +6,11 @@ A heuristic at scheduling time. It asks no model, and it promises nothing about 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from controlplane.model import Ask, Contribution, Sensitivity, Verdict
 from controlplane.policy.settings import SensitivityRules
-from controlplane.policy.vocabulary import NOTHING_FOUND, Entry, Found, Vocabulary, compile_vocabulary
+from controlplane.policy.vocabulary import NOTHING_FOUND, Vocabulary, compile_vocabulary
 
 # Contributions name at most this many words.
 _WORDS_SHOWN = 4
@@ -52,8 +53,10 @@ class Classifier:
         return Sensitivity(_verdict(score, rules), score, tuple(parts))
 
 
+@lru_cache(maxsize=4)
 def compile_rules(rules: SensitivityRules) -> Classifier:
-    """Sensitivity rules made ready for use; costs milliseconds, so it is done once for a policy."""
+    """Sensitivity rules made ready for use. Costs tens of milliseconds, so that the last ones are remembered: tables
+    change each second, rules hardly ever."""
     return Classifier(rules, compile_vocabulary(rules.words))
 
 
@@ -97,7 +100,7 @@ def _add_words(parts: list[Contribution], ask: Ask, rules: SensitivityRules, voc
     ):
         if not text:
             continue
-        found: Found = vocabulary.read(text)
+        found = vocabulary.read(text)
         if found.structured * weight > structured:
             structured, structured_at, structured_found = found.structured * weight, place, found
         if found.tolerant * weight > tolerant:
@@ -110,7 +113,6 @@ def _add_words(parts: list[Contribution], ask: Ask, rules: SensitivityRules, voc
         parts.append(Contribution("creative_words", rules.weights.creative_words * tolerant, why))
 
 
-def _why(entries: tuple[Entry, ...], place: str) -> str:
+def _why(words: tuple[str, ...], place: str) -> str:
     """Names listed words, so that nothing else of the prompt is shown."""
-    words = ", ".join(f"{entry.text} ({entry.topic})" for entry in entries[:_WORDS_SHOWN])
-    return f"{words} in {place}"
+    return f"{', '.join(words[:_WORDS_SHOWN])} in {place}"

@@ -74,8 +74,8 @@ class SensitivityRules:
     long_output_tokens: Tokens = 1000
     weights: SensitivityWeights = SensitivityWeights()
     positions: PositionWeights = PositionWeights()
-    head_chars: Annotated[int, Ge(0), Le(65536)] = 512
-    tail_chars: Annotated[int, Ge(0), Le(65536)] = 256
+    head_chars: Annotated[int, Ge(0), Le(65536)] = 384
+    tail_chars: Annotated[int, Ge(0), Le(65536)] = 192
     words_version: Name = WORDS_VERSION
     words: tuple[WordList, ...] = DEFAULT_WORDS
 
@@ -185,14 +185,15 @@ class LoadLimits:
 
 @dataclass(frozen=True, slots=True)
 class ScoreWeights:
-    """Weights of the marks (each 0 to 1) by which pools are compared. Each outweighs the sum of those below it."""
+    """Weights of the marks (each 0 to 1) by which pools are compared. By default each of
+    the first three outweighs all below it (context up to four classes)."""
 
     room: Annotated[float, Ge(0)] = 16
     tier: Annotated[float, Ge(0)] = 8
     context: Annotated[float, Ge(0)] = 4
-    headroom: Annotated[float, Ge(0)] = 0.5
-    on_demand: Annotated[float, Ge(0)] = 0.25
-    fidelity: Annotated[float, Ge(0)] = 0.125
+    headroom: Annotated[float, Ge(0)] = 0.2
+    on_demand: Annotated[float, Ge(0)] = 0.1
+    fidelity: Annotated[float, Ge(0)] = 0.02
 
 
 @dataclass(frozen=True, slots=True)

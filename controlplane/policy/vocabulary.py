@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from controlplane.policy.words import Topic, WordList
 
@@ -45,32 +44,27 @@ _AS_MATERIAL = 0.2
 _MOST_OCCURRENCES = 3
 
 
-class Group(Enum):
-    """What a topic speaks for."""
-
-    STRUCTURED = "structured"
-    TOLERANT = "tolerant"
-    DIGEST = "digest"
-
+# What a topic speaks for. Plain strings, since an enum's hash costs a call in Python.
+Group = Literal["structured", "tolerant", "digest"]
 
 _GROUPS: Mapping[Topic, Group] = {
-    Topic.CODE: Group.STRUCTURED,
-    Topic.MATH: Group.STRUCTURED,
-    Topic.REASONING: Group.STRUCTURED,
-    Topic.DATA: Group.STRUCTURED,
-    Topic.CREATIVE: Group.TOLERANT,
-    Topic.CONVERSATION: Group.TOLERANT,
-    Topic.DIGEST: Group.DIGEST,
+    Topic.CODE: "structured",
+    Topic.MATH: "structured",
+    Topic.REASONING: "structured",
+    Topic.DATA: "structured",
+    Topic.CREATIVE: "tolerant",
+    Topic.CONVERSATION: "tolerant",
+    Topic.DIGEST: "digest",
 }
 
 
 class Entry(NamedTuple):
-    """A listed word or phrase: what it speaks for, and how strongly (0 to 1)."""
+    """A listed word or phrase: what it speaks for, how strongly (0 to 1), and how it is shown."""
 
     text: str
-    topic: Topic
     group: Group
     weight: float
+    label: str
 
 
 class Found(NamedTuple):
@@ -78,8 +72,8 @@ class Found(NamedTuple):
 
     structured: float
     tolerant: float
-    structured_words: tuple[Entry, ...]
-    tolerant_words: tuple[Entry, ...]
+    structured_words: tuple[str, ...]
+    tolerant_words: tuple[str, ...]
 
 
 NOTHING_FOUND = Found(0.0, 0.0, (), ())
@@ -92,7 +86,7 @@ class _Hit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Compiled word lists. `by_word` maps the last word of each phrase to the phrases that end with it."""
+    """Compiled word lists. `by_word` maps the longest word of each phrase, which is rarely met, to the phrases."""
 
     by_word: Mapping[str, tuple[Entry, ...]]
     known: frozenset[str]
@@ -155,7 +149,7 @@ class Vocabulary:
         weighed: list[tuple[Entry, float]] = []
         for _, clause in _clauses(hits, marked):
             # The head of a phrase comes last, so a poem about code ends with the poem. To summarise may stand anywhere.
-            groups: set[Group] = {hit.entry.group for hit in clause if hit.entry.group is Group.DIGEST}
+            groups: set[Group] = {hit.entry.group for hit in clause if hit.entry.group == "digest"}
             for offset, entry in reversed(clause):
                 groups.add(entry.group)
                 if not self._is_cjk_negated(lower, offset, offset + len(entry.text)):
@@ -180,14 +174,14 @@ def compile_vocabulary(lists: Iterable[WordList]) -> Vocabulary:
                 if group is None:
                     negations.add(plain)
                 elif plain and (plain not in entries or entries[plain].weight < weight):
-                    entries[plain] = Entry(plain, words.topic, group, weight)
+                    entries[plain] = Entry(plain, group, weight, f"{plain} ({words.topic})")
     by_word: dict[str, list[Entry]] = {}
     cjk_entries: dict[str, Entry] = {}
     for text, entry in entries.items():
         if _CJK.search(text):
             cjk_entries[text] = entry
         else:
-            by_word.setdefault(text.split()[-1], []).append(entry)
+            by_word.setdefault(max(text.split(), key=len), []).append(entry)
     spaced_negations = {text for text in negations if not _CJK.search(text)}
     return Vocabulary(
         by_word={word: tuple(found) for word, found in by_word.items()},
@@ -232,20 +226,23 @@ def _offset(hit: _Hit) -> int:
     return hit.offset
 
 
-def _sum(weighed: Iterable[tuple[Entry, float]]) -> Found:
+def _sum(weighed: list[tuple[Entry, float]]) -> Found:
     """Each word counts once, where it counts most."""
-    best: dict[Entry, float] = {}
-    for entry, weight in weighed:
-        if weight > best.get(entry, 0.0):
-            best[entry] = weight
+    best: dict[str, float] = {}
     structured = tolerant = 0.0
-    structured_words: list[Entry] = []
-    tolerant_words: list[Entry] = []
-    for entry, weight in best.items():
-        if entry.group is Group.STRUCTURED:
-            structured += weight
-            structured_words.append(entry)
-        elif entry.group is Group.TOLERANT:
-            tolerant += weight
-            tolerant_words.append(entry)
+    structured_words: list[str] = []
+    tolerant_words: list[str] = []
+    for entry, weight in weighed:
+        gain = weight - best.get(entry.label, 0.0)
+        if gain <= 0:
+            continue
+        if entry.group == "structured":
+            structured += gain
+            if entry.label not in best:
+                structured_words.append(entry.label)
+        elif entry.group == "tolerant":
+            tolerant += gain
+            if entry.label not in best:
+                tolerant_words.append(entry.label)
+        best[entry.label] = weight
     return Found(min(1.0, structured), min(1.0, tolerant), tuple(structured_words), tuple(tolerant_words))

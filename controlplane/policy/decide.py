@@ -1,0 +1,136 @@
+"""Decides about one request: whom it is for, how sensitive it is, what it needs, and which pool gets it.
+
+Pure: the same request, table and pin give the same decision, in the filter, in `explain` and in tests.
+"""
+
+from __future__ import annotations
+
+from controlplane.model import (
+    Action,
+    Ask,
+    Budget,
+    Decision,
+    Endpoint,
+    FormatTier,
+    Reason,
+    Refusal,
+    Sensitivity,
+)
+from controlplane.policy.budget import estimate, sequence_tokens
+from controlplane.policy.select import Need, need_of, need_of_session, need_of_unclassified, select
+from controlplane.policy.settings import LostTier
+from controlplane.policy.table import Candidate, RoutingTable
+
+# A refusal names at most this many of the models that there are.
+_MODELS_NAMED = 10
+
+
+def decide(ask: Ask, table: RoutingTable, pin: FormatTier | None) -> Decision:
+    """What is done with a request. `pin` is the tier that its session was pinned to, None for a new one or none."""
+    if ask.endpoint is Endpoint.MODELS:
+        return Decision(Action.ANSWER, ask.endpoint, "", (Reason.LISTED_MODELS,))
+    name = ask.model or table.policy.default_model or (table.models[0] if len(table.models) == 1 else None)
+    if name is None:
+        return refused(_no_model(table), Reason.NO_MODEL if table.models else Reason.NO_READY_NODE, ask)
+    candidates = table.pools_of(name)
+    if not candidates:
+        return refused(_unknown_model(name, table), Reason.UNKNOWN_MODEL, ask, model=name)
+    return _choose(ask, candidates, table, pin)
+
+
+def refused(refusal: Refusal, reason: Reason, ask: Ask | None = None, *, model: str = "") -> Decision:
+    """The decision to answer a request with an error; `ask` is None when it could not be read."""
+    return Decision(
+        action=Action.REJECT,
+        endpoint=ask.endpoint if ask else Endpoint.OTHER,
+        model=model or (ask.model if ask else None) or "",
+        reasons=(reason,),
+        session=ask.session if ask else None,
+        stream=ask.stream if ask else False,
+        refusal=refusal,
+    )
+
+
+def _choose(ask: Ask, candidates: tuple[Candidate, ...], table: RoutingTable, pin: FormatTier | None) -> Decision:
+    rules = table.policy.selection
+    sensitivity: Sensitivity | None = None
+    budget: Budget | None = None
+    extra: tuple[Reason, ...] = ()
+    need: Need
+    if ask.endpoint in {Endpoint.EMBEDDINGS, Endpoint.OTHER}:
+        pin = None
+        need = need_of_unclassified(candidates)
+    else:
+        contexts = [c.pool.max_context for c in candidates if c.ready]
+        budget = estimate(ask, table.policy.budget, max(contexts, default=None))
+        tokens = sequence_tokens(budget, ask.choices)
+        sensitivity = table.classifier.classify(ask, budget.output_tokens // ask.choices)
+        lost = pin is not None and all(c.tier is not pin for c in candidates)
+        if lost and table.policy.sessions.lost_tier is LostTier.REPIN:
+            need = need_of(sensitivity.verdict, tokens, candidates, rules)
+            extra = (Reason.TIER_UNAVAILABLE,)
+        elif pin is not None:
+            need = need_of_session(pin, tokens, candidates)
+        else:
+            need = need_of(sensitivity.verdict, tokens, candidates, rules)
+    selection = select(need, candidates, rules.weights)
+    model = candidates[0].pool.model
+    reasons = selection.reasons + tuple(reason for reason in extra if reason not in selection.reasons)
+    refusal: Refusal | None = None
+    if selection.pool is None:
+        reasons = (Reason.NO_READY_NODE, *reasons)
+        refusal = _no_ready_node(model, need.tier, rules.retry_after_seconds)
+    return Decision(
+        action=Action.PASS if refusal is None else Action.REJECT,
+        endpoint=ask.endpoint,
+        model=model,
+        reasons=reasons,
+        pool=selection.pool,
+        sensitivity=sensitivity,
+        budget=budget,
+        alternatives=selection.alternatives,
+        pinned=pin,
+        session=ask.session,
+        stream=ask.stream,
+        refusal=refusal,
+    )
+
+
+# --- refusals ------------------------------------------------------------------------------------------------------
+
+
+def _no_model(table: RoutingTable) -> Refusal:
+    if not table.models:
+        return Refusal(
+            503,
+            "server_error",
+            "no_ready_node",
+            "No model is being served yet; try again later.",
+            retry_after=table.policy.selection.retry_after_seconds,
+        )
+    return Refusal(
+        400,
+        "invalid_request_error",
+        "missing_model",
+        f"The request names no model. Set `model` to one of {_named(table.models)}.",
+        param="model",
+    )
+
+
+def _unknown_model(name: str, table: RoutingTable) -> Refusal:
+    shown = name if len(name) <= 100 else f"{name[:100]}..."
+    known = f"Known models are {_named(table.models)}." if table.models else "No model is being served yet."
+    message = f"The model `{shown}` does not exist here. {known}"
+    return Refusal(404, "invalid_request_error", "model_not_found", message, param="model")
+
+
+def _no_ready_node(model: str, tier: FormatTier | None, retry_after: float) -> Refusal:
+    kind = f" in a {tier.value} format" if tier else ""
+    message = f"No node that serves `{model}`{kind} is ready now; try again later."
+    return Refusal(503, "server_error", "no_ready_node", message, retry_after=retry_after)
+
+
+def _named(models: tuple[str, ...]) -> str:
+    shown = ", ".join(f"`{model}`" for model in models[:_MODELS_NAMED])
+    more = len(models) - _MODELS_NAMED
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,0 +1,194 @@
+"""Chooses a pool: filters take out what cannot serve, scores compare the rest, the best one is picked.
+
+What a request needs is worked out first (`Need`), so that each filter and score is one line. To add one, write a
+function and add its name to a tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controlplane.model import Alternative, FormatTier, Pool, Reason, Verdict
+from controlplane.policy.settings import ScoreWeights, SelectionRules
+from controlplane.policy.table import Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a request needs of a pool.
+
+    `tier` is required, `preferred_tier` only preferred; None is no matter. A pool must hold `tokens` in one sequence.
+    `preferred_rank` is the smallest context class that serves. `reasons` say why.
+    """
+
+    tier: FormatTier | None
+    preferred_tier: FormatTier | None
+    tokens: int
+    preferred_rank: int
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The chosen pool, None when there is none, with the reasons, and every pool that was looked at."""
+
+    pool: Pool | None
+    reasons: tuple[Reason, ...]
+    alternatives: tuple[Alternative, ...]
+
+
+# --- filters: whether a pool can serve -----------------------------------------------------------------------------
+
+
+def is_ready(_: Need, candidate: Candidate) -> bool:
+    return candidate.ready
+
+
+def has_the_tier(need: Need, candidate: Candidate) -> bool:
+    return need.tier is None or candidate.tier is need.tier
+
+
+def holds_the_request(need: Need, candidate: Candidate) -> bool:
+    return candidate.pool.max_context >= need.tokens
+
+
+FILTERS: tuple[tuple[str, Callable[[Need, Candidate], bool]], ...] = (
+    ("no_ready_node", is_ready),
+    ("other_tier", has_the_tier),
+    ("context_too_small", holds_the_request),
+)
+
+
+# --- scores: 0 to 1, how well a pool serves -----------------------------------------------------------------------
+
+
+def room(need: Need, candidate: Candidate) -> float:
+    """1 where the request need not wait. The preferred pool is left only when overloaded, others must have room."""
+    preferred = candidate.context_rank == need.preferred_rank and tier(need, candidate) == 1.0
+    return float(candidate.has_room or (preferred and not candidate.overloaded))
+
+
+def tier(need: Need, candidate: Candidate) -> float:
+    return float(need.preferred_tier is None or candidate.tier is need.preferred_tier)
+
+
+def context(need: Need, candidate: Candidate) -> float:
+    """1 for the smallest context class that serves, less for each one above: long context is dear."""
+    return 1.0 / (1 + abs(candidate.context_rank - need.preferred_rank))
+
+
+def headroom(_: Need, candidate: Candidate) -> float:
+    return candidate.headroom
+
+
+def on_demand(_: Need, candidate: Candidate) -> float:
+    return float(candidate.on_demand)
+
+
+def fidelity(_: Need, candidate: Candidate) -> float:
+    return candidate.fidelity
+
+
+# Named as their weights are in ScoreWeights.
+SCORES: tuple[tuple[str, Callable[[Need, Candidate], float]], ...] = (
+    ("room", room),
+    ("tier", tier),
+    ("context", context),
+    ("headroom", headroom),
+    ("on_demand", on_demand),
+    ("fidelity", fidelity),
+)
+
+
+# --- choosing ------------------------------------------------------------------------------------------------------
+
+
+def select(need: Need, candidates: tuple[Candidate, ...], weights: ScoreWeights) -> Selection:
+    """The best of the candidates, which are in the order of their names: of equals the first one is taken."""
+    best: Candidate | None = None
+    best_total = 0.0
+    alternatives: list[Alternative] = []
+    for candidate in candidates:
+        excluded_by = next((name for name, passes in FILTERS if not passes(need, candidate)), None)
+        if excluded_by is not None:
+            alternatives.append(Alternative(candidate.pool.name, excluded_by))
+            continue
+        scores = tuple((name, min(1.0, max(0.0, score(need, candidate)))) for name, score in SCORES)
+        total = sum(getattr(weights, name) * value for name, value in scores)
+        alternatives.append(Alternative(candidate.pool.name, None, scores, total))
+        if best is None or total > best_total:
+            best, best_total = candidate, total
+    if best is None:
+        return Selection(None, need.reasons, tuple(alternatives))
+    return Selection(best.pool, need.reasons + _reasons_of(need, best, candidates), tuple(alternatives))
+
+
+def _reasons_of(need: Need, chosen: Candidate, candidates: tuple[Candidate, ...]) -> tuple[Reason, ...]:
+    """Why the chosen pool is not the one that was preferred."""
+    reasons: list[Reason] = []
+    serving = [c for c in candidates if all(passes(need, c) for _, passes in FILTERS)]
+    if tier(need, chosen) < 1.0:
+        served = any(c.tier is need.preferred_tier for c in serving)
+        reasons.append(Reason.SPILLED_UNDER_LOAD if served else Reason.TIER_UNAVAILABLE)
+    elif chosen.context_rank > need.preferred_rank:
+        reasons.append(Reason.SPILLED_UNDER_LOAD)
+    too_small = (c for c in candidates if c.ready and has_the_tier(need, c) and not holds_the_request(need, c))
+    if Reason.EXCEEDS_EVERY_CONTEXT not in need.reasons and any(
+        c.context_rank < chosen.context_rank for c in too_small
+    ):
+        reasons.append(Reason.NEEDS_LONG_CONTEXT)
+    return tuple(reasons)
+
+
+# --- what a request needs ------------------------------------------------------------------------------------------
+
+
+def need_of_unclassified(candidates: tuple[Candidate, ...]) -> Need:
+    """Of embeddings and unknown endpoints: any pool of the model, the smallest context that there is."""
+    return _need(None, None, 0, candidates, reason=Reason.NOT_CLASSIFIED)
+
+
+def need_of_session(pin: FormatTier, tokens: int, candidates: tuple[Candidate, ...]) -> Need:
+    """Of a session's later request: its tier, even if it has to wait there or does not fit."""
+    return _need(pin, pin, tokens, candidates, reason=Reason.SESSION_PINNED)
+
+
+def need_of(verdict: Verdict, tokens: int, candidates: tuple[Candidate, ...], rules: SelectionRules) -> Need:
+    """Of a request that is free to go to either tier."""
+    match verdict:
+        case Verdict.TOLERANT:
+            preferred, reason = FormatTier.QUANTIZED, Reason.TOLERANT_PREFERS_QUANTIZED
+            return _need(None, preferred, tokens, candidates, reason=reason)
+        case Verdict.NEUTRAL:
+            return _need(None, FormatTier.FULL, tokens, candidates, reason=Reason.NEUTRAL_PREFERS_FULL)
+        case Verdict.SENSITIVE:
+            # The best tier that can serve it; a tier that cannot hold it would only refuse it.
+            full = [c for c in candidates if c.ready and c.tier is FormatTier.FULL]
+            other = [c for c in candidates if c.ready and c.tier is not FormatTier.FULL]
+            full_serves = any(c.pool.max_context >= tokens for c in full)
+            other_serves = any(c.pool.max_context >= tokens for c in other)
+            stays = full_serves or (bool(full) and not other_serves) or not rules.sensitive_may_use_quantized
+            required = FormatTier.FULL if stays else None
+            return _need(required, FormatTier.FULL, tokens, candidates, reason=Reason.SENSITIVE_NEEDS_FULL)
+
+
+def _need(
+    required: FormatTier | None,
+    preferred: FormatTier | None,
+    tokens: int,
+    candidates: tuple[Candidate, ...],
+    classes: int,
+    reason: Reason,
+) -> Need:
+    eligible = [c for c in candidates if c.ready and (required is None or c.tier is required)]
+    reasons: tuple[Reason, ...] = (reason,)
+    holding = [c for c in eligible if c.pool.max_context >= tokens]
+    if eligible and not holding:
+        # Nothing holds it: the largest gets it, and its engine decides.
+        tokens = max(c.pool.max_context for c in eligible)
+        holding = [c for c in eligible if c.pool.max_context >= tokens]
+        reasons = (reason, Reason.EXCEEDS_EVERY_CONTEXT)
+    of_tier = [c for c in holding if c.tier is preferred] or holding
+    rank = min((c.context_rank for c in of_tier), default=0)
+    return Need(required, preferred, tokens, rank, reasons)

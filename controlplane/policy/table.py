@@ -1,0 +1,110 @@
+"""The routing table: the fleet's pools and the policy, made ready for deciding. Immutable, replaced whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from controlplane.model import CapacityType, FormatTier, Pool
+from controlplane.policy.classify import Classifier, compile_rules
+from controlplane.policy.formats import fidelity_of
+from controlplane.policy.settings import LoadLimits, Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pool with all that selection needs to know of it, computed once per table.
+
+    `context_rank` counts context classes from the smallest. `overloaded` says that requests should leave it, `has_room`
+    that it can take those of others; a pool may be neither. `headroom` and `fidelity` are 0 to 1, 1 is best.
+    """
+
+    pool: Pool
+    tier: FormatTier
+    ready: bool
+    on_demand: bool
+    context_rank: int
+    overloaded: bool
+    has_room: bool
+    headroom: float
+    fidelity: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingTable:
+    """All that a filter decides by. `names` holds the pools for each name that a request may call a model by."""
+
+    version: str
+    pools: tuple[Pool, ...]
+    policy: Policy
+    classifier: Classifier
+    names: Mapping[str, tuple[Candidate, ...]]
+    models: tuple[str, ...]
+
+    def pools_of(self, name: str) -> tuple[Candidate, ...]:
+        """The pools for a model's name, ordered by pool name; empty for an unknown name."""
+        return self.names.get(name, ())
+
+
+def compile_table(version: str, pools: Iterable[Pool], policy: Policy) -> RoutingTable:
+    """Makes a table of these pools under this policy."""
+    ordered = tuple(sorted(pools, key=lambda pool: pool.name))
+    candidates = tuple(_candidate(pool, policy) for pool in ordered)
+    models = tuple(sorted({pool.model for pool in ordered}))
+    return RoutingTable(version, ordered, policy, compile_rules(policy.sensitivity), _names(candidates, models), models)
+
+
+def _names(candidates: tuple[Candidate, ...], models: tuple[str, ...]) -> Mapping[str, tuple[Candidate, ...]]:
+    """A model's own id and its aliases mean all its pools; a name that only engines use means the pools that use it.
+
+    Where names collide, ids win over aliases and aliases over engines' names; of two aliases the first model's wins.
+    """
+    names: dict[str, tuple[Candidate, ...]] = {
+        model: tuple(c for c in candidates if c.pool.model == model) for model in models
+    }
+    for model in models:
+        for alias in sorted({alias for candidate in names[model] for alias in candidate.pool.aliases}):
+            names.setdefault(alias, names[model])
+    engine_names: dict[str, list[Candidate]] = {}
+    for candidate in candidates:
+        engine_names.setdefault(candidate.pool.served_name, []).append(candidate)
+    for name, found in engine_names.items():
+        names.setdefault(name, tuple(found))
+    return names
+
+
+def _candidate(pool: Pool, policy: Policy) -> Candidate:
+    limits = policy.selection.load
+    waiting, kv_cache_use = _pressure(pool)
+    return Candidate(
+        pool=pool,
+        tier=pool.tier,
+        ready=pool.ready_nodes > 0,
+        on_demand=pool.capacity_type is CapacityType.ON_DEMAND,
+        context_rank=_context_rank(pool, policy),
+        overloaded=waiting > limits.overloaded_waiting_per_node or kv_cache_use > limits.overloaded_kv_cache_use,
+        has_room=waiting <= limits.room_waiting_per_node and kv_cache_use <= limits.room_kv_cache_use,
+        headroom=_headroom(pool, waiting, kv_cache_use, limits),
+        fidelity=fidelity_of(pool.formats[0], policy.formats) if pool.formats else 0.0,
+    )
+
+
+def _pressure(pool: Pool) -> tuple[float, float]:
+    """Waiting requests per ready node, and KV-cache use; what is not known counts as none."""
+    if pool.load is None:
+        return 0.0, 0.0
+    return pool.load.waiting / max(1, pool.ready_nodes), pool.load.kv_cache_use or 0.0
+
+
+def _headroom(pool: Pool, waiting: float, kv_cache_use: float, limits: LoadLimits) -> float:
+    """What is left of the scarcest of sequences, KV cache and patience."""
+    running = pool.load.running if pool.load is not None else 0
+    sequences = running / pool.max_sequences if pool.max_sequences > 0 else 0.0
+    patience = waiting / limits.overloaded_waiting_per_node if limits.overloaded_waiting_per_node > 0 else 0.0
+    return max(0.0, 1.0 - max(sequences, kv_cache_use, patience))
+
+
+def _context_rank(pool: Pool, policy: Policy) -> int:
+    """The place of the pool's context class; a class that the policy does not know stands last."""
+    names = [entry.name for entry in policy.context_classes]
+    return names.index(pool.context_class) if pool.context_class in names else len(names) - 1
