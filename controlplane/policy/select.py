@@ -178,7 +178,6 @@ def _need(
     preferred: FormatTier | None,
     tokens: int,
     candidates: tuple[Candidate, ...],
-    classes: int,
     reason: Reason,
 ) -> Need:
     eligible = [c for c in candidates if c.ready and (required is None or c.tier is required)]
