@@ -28,8 +28,8 @@ class Classifier:
         rules = self.rules
         weights = rules.weights
         parts: list[Contribution] = []
-        _add_temperature(parts, ask, rules)
-        _add_words(parts, ask, rules, self.vocabulary)
+        sampled = _add_temperature(parts, ask, rules)
+        _add_words(parts, ask, rules, self.vocabulary, sampled=sampled)
         if ask.structured_output:
             parts.append(
                 Contribution("structured_output", weights.structured_output, "the answer's form is prescribed")
@@ -68,7 +68,8 @@ def _verdict(score: float, rules: SensitivityRules) -> Verdict:
     return Verdict.NEUTRAL
 
 
-def _add_temperature(parts: list[Contribution], ask: Ask, rules: SensitivityRules) -> None:
+def _add_temperature(parts: list[Contribution], ask: Ask, rules: SensitivityRules) -> bool:
+    """Adds what the sampling settings say; whether the noise of sampling is larger than that of quantization may be."""
     weights = rules.weights
     temperature = ask.temperature
     if ask.top_k == 1:
@@ -79,16 +80,25 @@ def _add_temperature(parts: list[Contribution], ask: Ask, rules: SensitivityRule
         parts.append(Contribution("near_greedy", weights.near_greedy, f"top_p is {ask.top_p:g}"))
     elif ask.min_p is not None and ask.min_p >= rules.narrow_min_p:
         parts.append(Contribution("near_greedy", weights.near_greedy, f"min_p is {ask.min_p:g}"))
-    elif temperature is None:
-        parts.append(Contribution("hot_by_default", weights.hot_by_default, "no temperature is given, engines use 1"))
-    elif temperature <= rules.near_greedy_temperature:
+    elif temperature is not None and temperature <= rules.near_greedy_temperature:
         parts.append(Contribution("near_greedy", weights.near_greedy, f"temperature is {temperature:g}"))
-    elif temperature > rules.hot_temperature:
-        parts.append(Contribution("hot", weights.hot, f"temperature is {temperature:g}"))
+    else:
+        if temperature is None:
+            why = "no temperature is given, engines use 1"
+            parts.append(Contribution("hot_by_default", weights.hot_by_default, why))
+        elif temperature > rules.hot_temperature:
+            parts.append(Contribution("hot", weights.hot, f"temperature is {temperature:g}"))
+        return True
+    return False
 
 
-def _add_words(parts: list[Contribution], ask: Ask, rules: SensitivityRules, vocabulary: Vocabulary) -> None:
-    """Adds what the words say: of each kind, the place that speaks most strongly counts."""
+def _add_words(
+    parts: list[Contribution], ask: Ask, rules: SensitivityRules, vocabulary: Vocabulary, *, sampled: bool
+) -> None:
+    """Adds what the words say: of each kind, the place that speaks most strongly counts.
+
+    Creative words speak against the full tier only where answers are sampled: it is the sampling that hides the noise.
+    """
     positions = rules.positions
     structured = tolerant = 0.0
     structured_at = tolerant_at = ""
@@ -108,7 +118,7 @@ def _add_words(parts: list[Contribution], ask: Ask, rules: SensitivityRules, voc
     if structured:
         why = _why(structured_found.structured_words, structured_at)
         parts.append(Contribution("structured_words", rules.weights.structured_words * structured, why))
-    if tolerant:
+    if tolerant and sampled:
         why = _why(tolerant_found.tolerant_words, tolerant_at)
         parts.append(Contribution("creative_words", rules.weights.creative_words * tolerant, why))
 

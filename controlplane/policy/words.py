@@ -79,8 +79,8 @@ DEFAULT_WORDS: tuple[WordList, ...] = (
             logically, puzzle, riddle, infer, syllogism, true or false, which of the following, multiple choice,
             premise, premises, which one does not, odd one out"""),
         _words("""
-            therefore, conclude, conclusion, statement, statements, belongs, who is, which, determine, question,
-            explain why, sequence, reason, correct"""),
+            therefore, conclude, conclusion, statement, statements, belongs, who is, determine, reason, reasons,
+            relationship between, explain why, sequence"""),
     ),
     WordList(
         Topic.DATA,
@@ -92,7 +92,7 @@ DEFAULT_WORDS: tuple[WordList, ...] = (
             respond only, only output, answer only, comma separated, one word, single word, on a scale, scale of"""),
         _words("""
             table, label, labels, fields, identify, list all, count, dictionary, sentiment, evaluate, rate,
-            rating, assess, column, columns, rows, arrange, format, analyze, analyse, given the following, each"""),
+            rating, assess, column, columns, rows, arrange, format, analyze, analyse, given the following"""),
     ),
     WordList(
         Topic.CREATIVE,
@@ -104,12 +104,11 @@ DEFAULT_WORDS: tuple[WordList, ...] = (
             blog, blog post, essay, persuasive, vivid, captivating, engaging, intriguing, joke, jokes, funny,
             humor, humour, humorous, witty, whimsical, roleplay, roleplaying, role play, pretend, persona,
             in character, the style of, role of a, take on the role, assume the role, embrace the role,
-            play the role, picture yourself, imagine yourself, yourself as, short story, fantasy, compose,
-            novelist, poet, playwright, storyteller, screenwriter"""),
+            play the role, picture yourself, imagine yourself, yourself as, now you are, short story, fantasy,
+            compose, novelist, poet, playwright, storyteller, screenwriter, act as"""),
         _words("""
-            imagine, character, characters, plot, novel, draft, letter, email, speech, act as, invent,
-            paragraph, style, announcement, write about, scene, epic, romantic, suggestions, ideas, embody,
-            metaphor, metaphors"""),
+            imagine, character, characters, plot, novel, draft, letter, email, speech, invent, paragraph, style,
+            announcement, write about, scene, epic, romantic, suggestions, ideas, embody, metaphor, metaphors"""),
     ),
     WordList(
         Topic.CONVERSATION,

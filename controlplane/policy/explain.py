@@ -1,0 +1,87 @@
+"""Says what would have led to another decision, by deciding again about requests that differ in one thing.
+
+Costs several decisions, so that it is kept off the requests' path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from controlplane.model import Ask, Decision, FormatTier, Reason
+from controlplane.policy.budget import FROM_CLIENT, sequence_tokens
+from controlplane.policy.decide import decide
+from controlplane.policy.table import RoutingTable, compile_table
+
+
+def explain(ask: Ask, table: RoutingTable, pin: FormatTier | None) -> Decision:
+    """The decision about a request, with what would change it."""
+    decision = decide(ask, table, pin)
+    return replace(decision, would_change=would_change(ask, table, pin, decision))
+
+
+def would_change(ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: Decision) -> tuple[str, ...]:
+    """Sentences, each naming one change and what it would do; empty for a request that is not classified."""
+    if decision.sensitivity is None:
+        return ()
+    return (
+        *_another_temperature(ask, table, pin, decision),
+        *_less_output(ask, table, decision),
+        *_no_load(ask, table, pin, decision),
+        *_no_pin(ask, table, pin, decision),
+    )
+
+
+def _another_temperature(ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: Decision) -> Iterator[str]:
+    rules = table.policy.sensitivity
+    hot = rules.hot_temperature
+    tried = (("temperature 0", 0.0), (f"temperature {hot:g}", hot), (f"temperature above {hot:g}", hot + 0.1))
+    told = {decision.sensitivity.verdict} if decision.sensitivity else set()
+    for words, temperature in tried:
+        other = decide(replace(ask, temperature=temperature), table, pin)
+        if other.sensitivity and other.sensitivity.verdict not in told:
+            told.add(other.sensitivity.verdict)
+            yield f"{words} would make it {other.sensitivity.verdict.value}{_and_send(decision, other)}"
+
+
+def _less_output(ask: Ask, table: RoutingTable, decision: Decision) -> Iterator[str]:
+    budget = decision.budget
+    if budget is None or decision.pool is None:
+        return
+    tokens = sequence_tokens(budget, ask.choices)
+    too_small = {a.pool for a in decision.alternatives if a.excluded_by == "context_too_small"}
+    pools = [pool for pool in table.pools if pool.name in too_small]
+    if Reason.EXCEEDS_EVERY_CONTEXT in decision.reasons:
+        pools.append(decision.pool)
+    for pool in pools:
+        excess = tokens - pool.max_context
+        if 0 < excess < tokens - budget.prompt_tokens:
+            how = "a lower cap by" if budget.output_from == FROM_CLIENT else "a cap on the output lower by"
+            yield f"{how} {excess} tokens would fit {pool.name} ({pool.max_context} tokens)"
+        elif excess > 0:
+            yield f"a prompt shorter by about {excess} tokens would fit {pool.name} ({pool.max_context} tokens)"
+
+
+def _no_load(ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: Decision) -> Iterator[str]:
+    if all(pool.load is None for pool in table.pools):
+        return
+    idle = compile_table(table.version, (replace(pool, load=None) for pool in table.pools), table.policy)
+    other = decide(ask, idle, pin)
+    if other.pool and decision.pool and other.pool.name != decision.pool.name:
+        yield f"without load it would go to {other.pool.name}"
+
+
+def _no_pin(ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: Decision) -> Iterator[str]:
+    if pin is None:
+        return
+    other = decide(ask, table, None)
+    if _target(other) != _target(decision):
+        yield f"as a new session it would go to {_target(other)}"
+
+
+def _and_send(decision: Decision, other: Decision) -> str:
+    return f" and send it to {_target(other)}" if _target(other) != _target(decision) else ""
+
+
+def _target(decision: Decision) -> str:
+    return decision.pool.name if decision.pool else "no pool"
