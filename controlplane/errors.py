@@ -1,10 +1,11 @@
 """Errors that Headrace raises, by what a person can do about them.
 
-    HeadraceError
-      ConfigurationError      a file or flag is wrong; carries every fault found, each with its place
-      RegistrationError       a node cannot be registered as it describes itself; carries every fault found
-      UnknownSessionError     a node session that is not, or no longer, registered
-      UnavailableError        etcd or a control plane cannot be reached now; a retry may succeed
+HeadraceError
+  ConfigurationError      a file or flag is wrong; carries every fault found, each with its place
+  RegistrationError       a node cannot be registered as it describes itself; carries every fault found
+  AddressTakenError       a node cannot be registered while another live one holds its address
+  UnknownSessionError     a node session that is not, or no longer, registered
+  UnavailableError        etcd or a control plane cannot be reached now; a retry may succeed
 """
 
 from __future__ import annotations
@@ -28,6 +29,17 @@ class ConfigurationError(_Faults):
 
 class RegistrationError(_Faults):
     """Every fault of a registration, each as `field: what is wrong and what to do`."""
+
+
+class AddressTakenError(HeadraceError):
+    """Another live node holds the address; `node_id` is that node's."""
+
+    def __init__(self, address: str, node_id: str) -> None:
+        super().__init__(
+            f"address {address} is held by node {node_id}; deregister that node, or wait until its lease has run out"
+        )
+        self.address = address
+        self.node_id = node_id
 
 
 class UnknownSessionError(HeadraceError):

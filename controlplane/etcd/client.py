@@ -10,7 +10,7 @@ import grpc
 from headrace_protos.etcd import rpc_pb2
 
 from controlplane.etcd import records
-from controlplane.etcd.connection import Connection, EtcdSettings, Health, Member
+from controlplane.etcd.connection import Connection, EtcdAccess, Health, Member
 from controlplane.etcd.errors import LeaseNotFoundError
 from controlplane.etcd.records import Changes, Listing, Outcome, Record, record_of
 from controlplane.etcd.watch import watch
@@ -23,7 +23,7 @@ class EtcdClient:
     After an UnavailableError a change may or may not have been made.
     """
 
-    def __init__(self, settings: EtcdSettings, *, connection: Connection | None = None) -> None:
+    def __init__(self, settings: EtcdAccess, *, connection: Connection | None = None) -> None:
         self._connection = connection or Connection(settings)
 
     async def __aenter__(self) -> Self:
@@ -48,7 +48,7 @@ class EtcdClient:
 
     async def list(self, prefix: str) -> Listing:
         """All records under a prefix. Watching from the listing's revision + 1 misses nothing."""
-        request = rpc_pb2.RangeRequest(key=records.raw(prefix), range_end=records.end_of(prefix))
+        request = rpc_pb2.RangeRequest(key=records.start_of(prefix), range_end=records.end_of(prefix))
         answer = await self._connection.call(lambda member: member.kv.Range, request, repeatable=True)
         return Listing(tuple(map(record_of, answer.kvs)), answer.header.revision)
 

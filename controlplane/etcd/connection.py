@@ -42,10 +42,11 @@ _REQUIRE_LEADER = ("hasleader", "true")
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
+_QUIET = 0.5  # seconds without a connection that are no trouble yet
 
 
 @dataclass(frozen=True, slots=True)
-class EtcdSettings:
+class EtcdAccess:
     """Where etcd is and how to be let in.
 
     `endpoints` are `host:port`, optionally with http:// or https:// in front. TLS is used when any of them says https
@@ -113,7 +114,7 @@ class Connection:
 
     def __init__(
         self,
-        settings: EtcdSettings,
+        settings: EtcdAccess,
         *,
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
@@ -226,7 +227,8 @@ class Connection:
     async def _some_change(self) -> None:
         waits = [asyncio.ensure_future(member.channel.channel_ready()) for member in self._members]
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            while not (await asyncio.wait(waits, timeout=_QUIET, return_when=asyncio.FIRST_COMPLETED))[0]:
+                self.failed(UnavailableError(f"no connection to etcd at {self._where()}"))
         finally:
             for wait in waits:
                 wait.cancel()
@@ -287,21 +289,23 @@ class Connection:
         self.health = Health(str(error), self._clock())
         return error
 
+    def _where(self) -> str:
+        return ", ".join(member.address for member in self._members)
+
     def _silence(self) -> str:
-        where = ", ".join(member.address for member in self._members)
         secure = " and the TLS files" if _wants_tls(self._settings) else ""
         return (
-            f"etcd at {where} did not answer within {self._settings.call_timeout:g} s; "
+            f"etcd at {self._where()} did not answer within {self._settings.call_timeout:g} s; "
             f"check that it runs, the endpoints{secure}"
         )
 
 
-def _wants_tls(settings: EtcdSettings) -> bool:
+def _wants_tls(settings: EtcdAccess) -> bool:
     files = (settings.ca_file, settings.cert_file, settings.key_file)
     return any(files) or any(endpoint.startswith("https://") for endpoint in settings.endpoints)
 
 
-def _channel_credentials(settings: EtcdSettings) -> grpc.ChannelCredentials | None:
+def _channel_credentials(settings: EtcdAccess) -> grpc.ChannelCredentials | None:
     if not settings.endpoints:
         raise ConfigurationError(["etcd: no endpoint is given"])
     if not _wants_tls(settings):

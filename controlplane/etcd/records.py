@@ -97,6 +97,11 @@ def raw(key: str) -> bytes:
     return key.encode("utf-8", "surrogateescape")
 
 
+def start_of(prefix: str) -> bytes:
+    """The first key that can have this prefix; etcd takes no empty key."""
+    return raw(prefix) or b"\0"
+
+
 def end_of(prefix: str) -> bytes:
     """The first key after all keys with this prefix, as etcd's `range_end`; a zero byte means the end of the store."""
     stem = raw(prefix).rstrip(b"\xff")

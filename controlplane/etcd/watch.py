@@ -20,7 +20,7 @@ from headrace_protos.etcd import rpc_pb2
 from controlplane.errors import UnavailableError
 from controlplane.etcd.connection import Connection, Member
 from controlplane.etcd.errors import TOKEN_TROUBLE, CompactedError, EtcdRefusedError, WatchLostError, mapped
-from controlplane.etcd.records import Changes, Delete, Put, change_of, end_of, raw
+from controlplane.etcd.records import Changes, Delete, Put, change_of, end_of, start_of
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ async def watch(connection: Connection, prefix: str, from_revision: int) -> Asyn
             logged_in_again = False
             async for changes in _changes(call, member, following):
                 pause.reset()
+                connection.succeeded()
                 following = changes.revision + 1
                 yield changes
         except _TokenRefusedError as error:
@@ -106,7 +107,7 @@ def _check(response: rpc_pb2.WatchResponse, from_revision: int) -> None:
 def _request(prefix: str, from_revision: int) -> rpc_pb2.WatchRequest:
     return rpc_pb2.WatchRequest(
         create_request=rpc_pb2.WatchCreateRequest(
-            key=raw(prefix),
+            key=start_of(prefix),
             range_end=end_of(prefix),
             start_revision=from_revision,
             progress_notify=True,  # so that a quiet watch does not fall behind compactions

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from controlplane.etcd.client import EtcdClient
-from controlplane.etcd.connection import EtcdSettings
+from controlplane.etcd.connection import EtcdAccess
 from controlplane.etcd.server import EtcdProgram, EtcdServer, find_program, running
 
 
@@ -23,8 +23,8 @@ class RunningEtcd:
         return self.server.endpoint
 
     @property
-    def settings(self) -> EtcdSettings:
-        return EtcdSettings(endpoints=(self.endpoint,))
+    def settings(self) -> EtcdAccess:
+        return EtcdAccess(endpoints=(self.endpoint,))
 
     def client(self) -> EtcdClient:
         return EtcdClient(self.settings)

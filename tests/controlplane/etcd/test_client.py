@@ -25,6 +25,7 @@ async def test_a_listing_holds_the_prefix_only_and_its_revision(client: EtcdClie
     listing = await client.list("/b/")
     assert [record.key for record in listing.records] == ["/b/1", "/b/2"]
     assert listing.revision == last
+    assert len((await client.list("")).records) == 4
 
 
 async def test_deleting_says_whether_there_was_a_key(client: EtcdClient) -> None:

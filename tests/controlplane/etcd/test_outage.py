@@ -12,13 +12,13 @@ from support.waiting import until
 
 from controlplane.errors import UnavailableError
 from controlplane.etcd.client import EtcdClient
-from controlplane.etcd.connection import EtcdSettings
+from controlplane.etcd.connection import EtcdAccess
 from controlplane.etcd.server import free_ports
 
 
 async def test_without_an_etcd_a_call_fails_in_time_and_says_what_to_check() -> None:
     (port,) = free_ports(1)
-    settings = EtcdSettings((f"127.0.0.1:{port}",), call_timeout=0.3)
+    settings = EtcdAccess((f"127.0.0.1:{port}",), call_timeout=0.3)
     async with EtcdClient(settings) as client:
         with pytest.raises(UnavailableError, match=rf"127\.0\.0\.1:{port} did not answer within 0\.3 s; check"):
             await client.get("/k")
@@ -40,7 +40,7 @@ async def test_a_read_waits_out_a_restart(etcd: RunningEtcd) -> None:
 
 async def test_the_next_endpoint_serves_when_the_first_is_dead(etcd: RunningEtcd) -> None:
     (dead,) = free_ports(1)
-    async with EtcdClient(EtcdSettings((f"127.0.0.1:{dead}", etcd.endpoint))) as client:
+    async with EtcdClient(EtcdAccess((f"127.0.0.1:{dead}", etcd.endpoint))) as client:
         await client.put("/k", b"v")
 
 
@@ -70,7 +70,7 @@ async def cluster() -> AsyncIterator[list[RunningEtcd]]:
 
 async def test_a_cluster_that_loses_each_member_in_turn_loses_no_write_and_no_event() -> None:
     async with cluster() as members:
-        settings = EtcdSettings(tuple(member.endpoint for member in members))
+        settings = EtcdAccess(tuple(member.endpoint for member in members))
         async with EtcdClient(settings) as client, EtcdClient(settings) as watcher:
             first = await client.put("/w/first", b"")
             acknowledged = {first}

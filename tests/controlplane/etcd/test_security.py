@@ -20,7 +20,7 @@ from support.etcd import RunningEtcd, running_etcd
 
 from controlplane.errors import ConfigurationError, UnavailableError
 from controlplane.etcd.client import EtcdClient
-from controlplane.etcd.connection import EtcdSettings
+from controlplane.etcd.connection import EtcdAccess
 from controlplane.etcd.errors import EtcdRefusedError
 
 
@@ -43,12 +43,11 @@ class Authority:
         """The files of a new certificate and its key, good for 127.0.0.1 and for clients."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        addresses = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         certificate = (
             self._builder(subject, key)
-            .add_extension(
-                x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
-            )
+            .add_extension(x509.SubjectAlternativeName(addresses), critical=False)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
             .sign(self.key, hashes.SHA256())
         )
@@ -83,9 +82,7 @@ async def test_mutual_tls_lets_in_who_has_a_certificate_and_nobody_else(tmp_path
         *("--trusted-ca-file", str(authority.file), "--client-cert-auth"),
     )
     async with running_etcd(arguments=arguments, scheme="https") as etcd:
-        allowed = EtcdSettings(
-            (f"https://{etcd.endpoint}",), ca_file=authority.file, cert_file=certificate, key_file=key
-        )
+        allowed = EtcdAccess((f"https://{etcd.endpoint}",), ca_file=authority.file, cert_file=certificate, key_file=key)
         async with EtcdClient(allowed) as client:
             revision = await client.put("/k", b"v")
             async with aclosing(client.watch("/k", revision)) as watch:
@@ -99,19 +96,19 @@ async def test_mutual_tls_lets_in_who_has_a_certificate_and_nobody_else(tmp_path
 @pytest.mark.parametrize(
     ("settings", "fault"),
     [
-        (EtcdSettings(()), "no endpoint"),
-        (EtcdSettings(("h:1",), cert_file=Path("c.pem")), "needs both"),
-        (EtcdSettings(("h:1",), ca_file=Path("/nowhere/ca.pem")), "cannot read /nowhere/ca.pem: No such file"),
+        (EtcdAccess(()), "no endpoint"),
+        (EtcdAccess(("h:1",), cert_file=Path("c.pem")), "needs both"),
+        (EtcdAccess(("h:1",), ca_file=Path("/nowhere/ca.pem")), "cannot read /nowhere/ca.pem: No such file"),
     ],
 )
-async def test_settings_that_cannot_work_are_refused_at_once(settings: EtcdSettings, fault: str) -> None:
+async def test_settings_that_cannot_work_are_refused_at_once(settings: EtcdAccess, fault: str) -> None:
     with pytest.raises(ConfigurationError, match=fault):
         async with EtcdClient(settings):
             pass
 
 
 def test_the_password_is_not_shown() -> None:
-    assert "hunter2" not in repr(EtcdSettings(("h:1",), user="root", password="hunter2"))
+    assert "hunter2" not in repr(EtcdAccess(("h:1",), user="root", password="hunter2"))
 
 
 @asynccontextmanager

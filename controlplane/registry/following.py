@@ -1,0 +1,117 @@
+"""Follows the fleet in etcd through outages, restarts and compactions, and shows it as one value after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
+
+from controlplane.errors import HeadraceError, UnavailableError
+from controlplane.etcd.client import EtcdClient
+from controlplane.etcd.connection import Pause
+from controlplane.etcd.errors import WatchLostError
+from controlplane.registry.keys import Keys
+from controlplane.registry.state import FleetState, Mirror
+
+logger = logging.getLogger(__name__)
+
+_TICK_SECONDS = 1.0
+
+
+class FleetFollower:
+    """`run` follows; any number of `states` iterators see what it has found.
+
+    While etcd does not answer, the last state stays. `grace` is for how many seconds after an outage a node that has
+    vanished is still shown, so that it can come back; give it the nodes' lease time. Where etcd itself was down this
+    is needed only in part: it gives all leases their whole time again when it elects a leader, as after each start
+    (lessor.Promote in etcd's server/lease). Where only this process was cut off, or etcd was too busy to renew leases,
+    they have run out.
+
+    `clock` has to be the one that the client's connection goes by.
+    """
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        keys: Keys,
+        *,
+        grace: float,
+        clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._clock = clock
+        self._draw = draw
+        self._mirror = Mirror(keys, grace)
+        self._refusal: str | None = None
+        self._state: FleetState | None = None
+        self._news = asyncio.Event()
+
+    @property
+    def state(self) -> FleetState | None:
+        """The latest state; None before the first listing."""
+        return self._state
+
+    @property
+    def trouble(self) -> str | None:
+        """What keeps the state from being up to date; None when nothing does."""
+        return self._refusal or self._client.health.trouble
+
+    async def states(self) -> AsyncGenerator[FleetState, None]:
+        """The latest state, and each later one; a slow reader skips to the latest."""
+        seen: FleetState | None = None
+        while True:
+            news = self._news
+            if self._state is not None and self._state is not seen:
+                seen = self._state
+                yield seen
+            else:
+                await news.wait()
+
+    async def run(self) -> None:
+        """Follows until it is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow())
+            tasks.create_task(self._tick())
+
+    async def _follow(self) -> None:
+        pause = Pause(self._draw)
+        while True:
+            try:
+                listing = await self._client.list(self._keys.prefix)
+                self._mirror.replace(listing, self._client.health, self._clock())
+                self._refusal = None
+                self._show()
+                async with aclosing(self._client.watch(self._keys.prefix, listing.revision + 1)) as watch:
+                    async for changes in watch:
+                        pause.reset()
+                        self._mirror.apply(changes, self._client.health, self._clock())
+                        self._show()
+            except WatchLostError as error:
+                logger.warning("listing the fleet anew: %s", error)
+            except UnavailableError:
+                pass  # the client's health tells, and has logged it
+            except HeadraceError as error:
+                if self._refusal is None:
+                    logger.error("cannot follow the fleet: %s", error)  # noqa: TRY400
+                self._refusal = str(error)
+            await pause.wait()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            if self._client.health.trouble is not None:
+                # In a quiet fleet nothing else would find out that etcd answers again.
+                with suppress(HeadraceError):
+                    await self._client.get(self._keys.policy)
+            if self._mirror.end_grace(self._client.health, self._clock()):
+                self._show()
+
+    def _show(self) -> None:
+        self._state = self._mirror.state
+        self._news.set()
+        self._news = asyncio.Event()

@@ -1,0 +1,235 @@
+"""What changes the fleet: nodes that register, report and leave, and the operators' policy. `following` shows it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import secrets
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from headrace_protos.etcd import rpc_pb2
+
+from controlplane.errors import AddressTakenError, HeadraceError, UnavailableError, UnknownSessionError
+from controlplane.etcd.client import EtcdClient
+from controlplane.etcd.errors import LeaseNotFoundError
+from controlplane.etcd.records import Record, delete, exists, get, mod_revision_is, put
+from controlplane.model import NodeLoad, NodeSession, NodeSpec
+from controlplane.registry.codec import LoadRecord, decode_session, encode
+from controlplane.registry.keys import Keys
+from controlplane.registry.validate import check_load, checked
+
+logger = logging.getLogger(__name__)
+
+# Each lost race means that another change was made; a node that loses so many is one of many of the same name.
+_MOST_RACES = 20
+
+
+@dataclass(slots=True)
+class _Lease:
+    """A live session's lease; `renewed_at` is when its last renewal was asked for."""
+
+    node_id: str
+    lease_id: int
+    renewed_at: float
+
+
+class NodeStore:
+    """Node sessions in etcd. Any number of control planes may share them: a node may turn to another at any time.
+
+    `formats` are the quantization formats that the fleet knows; `lease_seconds` is for how long a node is kept that
+    sends no heartbeat. Every method raises UnavailableError when etcd does not answer.
+
+    `clock` gives monotonic seconds, `wall_clock` Unix seconds.
+    """
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        keys: Keys,
+        *,
+        formats: Collection[str],
+        lease_seconds: int,
+        new_session_id: Callable[[], str] = lambda: secrets.token_hex(16),
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._formats = frozenset(formats)
+        self._lease_seconds = lease_seconds
+        self._new_session_id = new_session_id
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._leases: dict[str, _Lease] = {}
+
+    # --- nodes -----------------------------------------------------------------------------------------------------
+
+    async def register(self, spec: NodeSpec) -> NodeSession:
+        """Starts a node session; it replaces the node's former one in the same instant.
+
+        Raises RegistrationError with every fault of the description, AddressTakenError when another live node holds
+        the address.
+        """
+        spec = checked(spec, self._formats)
+        granted_at = self._clock()
+        lease_id = await self._client.grant_lease(self._lease_seconds)
+        session = NodeSession(self._new_session_id(), spec, registered_at=self._wall_clock(), lease_id=lease_id)
+        try:
+            former = await self._install(session)
+        except HeadraceError:
+            # With the lease goes all that etcd may have written without being able to say so.
+            await self._end_lease(lease_id)
+            raise
+        if former is not None and former.lease_id:
+            await self._end_lease(former.lease_id)
+        self._forget_ended_leases()
+        self._leases[session.session_id] = _Lease(spec.node_id, lease_id, granted_at)
+        logger.info("node registered node=%s address=%s replaced=%s", spec.node_id, spec.address, former is not None)
+        return session
+
+    async def heartbeat(self, session_id: str, load: NodeLoad) -> NodeSession:
+        """Keeps the session alive and stores its load. Returns the session, which says whether it is to drain.
+
+        Raises UnknownSessionError when the session was replaced or its lease has run out, RegistrationError when the
+        load is impossible.
+        """
+        check_load(load)
+        lease = self._leases.get(session_id) or await self._look_up(session_id)
+        try:
+            await self._renew_if_due(lease)
+            outcome = await self._client.transact(
+                [exists(self._keys.session(session_id))],
+                [
+                    put(self._keys.load(lease.node_id), encode(LoadRecord(session_id, load)), lease.lease_id),
+                    get(self._keys.node(lease.node_id)),
+                ],
+            )
+        except LeaseNotFoundError:
+            raise self._unknown(session_id) from None
+        record = outcome.records[0] if outcome.succeeded else None
+        session = decode_session(record) if record else None
+        if session is None:
+            raise self._unknown(session_id)
+        return session
+
+    async def drain(self, node_id: str) -> NodeSession:
+        """Marks a node as draining. Raises UnknownSessionError when no such node is registered."""
+        return await self._mark_as_draining(node_id)
+
+    async def deregister(self, session_id: str) -> None:
+        """Ends a session. Raises UnknownSessionError when it has ended already."""
+        node_id = (await self._look_up(session_id)).node_id
+        # Said first, so that nobody takes its end for one that an outage of etcd may have caused.
+        session = await self._mark_as_draining(node_id, session_id)
+        outcome = await self._client.transact(
+            [exists(self._keys.session(session_id))],
+            [
+                delete(self._keys.session(session_id)),
+                delete(self._keys.node(node_id)),
+                delete(self._keys.load(node_id)),
+                delete(self._keys.address(session.spec.address)),
+            ],
+        )
+        if not outcome.succeeded:
+            raise self._unknown(session_id)
+        self._leases.pop(session_id, None)
+        await self._end_lease(session.lease_id)
+        logger.info("node deregistered node=%s", node_id)
+
+    # --- policy ----------------------------------------------------------------------------------------------------
+
+    async def get_policy(self) -> bytes | None:
+        """The document that operators set; None when they set none."""
+        record = await self._client.get(self._keys.policy)
+        return record.value if record else None
+
+    async def put_policy(self, document: bytes) -> None:
+        await self._client.put(self._keys.policy, document)
+
+    async def delete_policy(self) -> None:
+        await self._client.delete(self._keys.policy)
+
+    # --- parts -----------------------------------------------------------------------------------------------------
+
+    async def _install(self, session: NodeSession) -> Record | None:
+        """Writes a new session in place of the node's former one, whose record it returns."""
+        spec = session.spec
+        node_key, address_key = self._keys.node(spec.node_id), self._keys.address(spec.address)
+        for _ in range(_MOST_RACES):
+            former, holder = (await self._client.transact([], [get(node_key), get(address_key)])).records
+            if holder is not None and holder.value != spec.node_id.encode():
+                raise AddressTakenError(spec.address, holder.value.decode())
+            outcome = await self._client.transact(
+                [
+                    mod_revision_is(node_key, former.mod_revision if former else 0),
+                    mod_revision_is(address_key, holder.mod_revision if holder else 0),
+                ],
+                [
+                    *self._removal_of(former, new_address=spec.address),
+                    put(node_key, encode(session), session.lease_id),
+                    put(self._keys.session(session.session_id), spec.node_id.encode(), session.lease_id),
+                    put(address_key, spec.node_id.encode(), session.lease_id),
+                ],
+            )
+            if outcome.succeeded:
+                return former
+        raise UnavailableError(f"node {spec.node_id} changes all the time; give each node an id of its own")
+
+    def _removal_of(self, former: Record | None, *, new_address: str) -> list[rpc_pb2.RequestOp]:
+        session = decode_session(former) if former else None
+        if session is None:
+            return []
+        removal = [delete(self._keys.session(session.session_id)), delete(self._keys.load(session.spec.node_id))]
+        if session.spec.address != new_address:
+            removal.append(delete(self._keys.address(session.spec.address)))
+        return removal
+
+    async def _mark_as_draining(self, node_id: str, session_id: str | None = None) -> NodeSession:
+        for _ in range(_MOST_RACES):
+            record = await self._client.get(self._keys.node(node_id))
+            session = decode_session(record) if record else None
+            if record is None or session is None:
+                raise UnknownSessionError(f"node {node_id} is not registered")
+            if session_id is not None and session.session_id != session_id:
+                raise self._unknown(session_id)
+            draining = replace(session, draining=True)
+            outcome = await self._client.transact(
+                [mod_revision_is(record.key, record.mod_revision)],
+                [put(record.key, encode(draining), record.lease_id)],
+            )
+            if outcome.succeeded:
+                return draining
+        raise UnavailableError(f"node {node_id} changes all the time; try again")
+
+    async def _look_up(self, session_id: str) -> _Lease:
+        """The lease of a session that another control plane may have started."""
+        record = await self._client.get(self._keys.session(session_id))
+        if record is None:
+            raise self._unknown(session_id)
+        lease = _Lease(record.value.decode(), record.lease_id, -math.inf)
+        self._leases[session_id] = lease
+        return lease
+
+    async def _renew_if_due(self, lease: _Lease) -> None:
+        """With three quarters of its time left at least, a lease outlives a missed renewal or two."""
+        now = self._clock()
+        if now - lease.renewed_at >= self._lease_seconds / 4:
+            await self._client.renew_lease(lease.lease_id)
+            lease.renewed_at = now
+
+    async def _end_lease(self, lease_id: int) -> None:
+        """Ends a lease that is not needed any more; without an answer from etcd it runs out by itself."""
+        with suppress(LeaseNotFoundError, UnavailableError):
+            await self._client.revoke_lease(lease_id)
+
+    def _unknown(self, session_id: str) -> UnknownSessionError:
+        self._leases.pop(session_id, None)
+        return UnknownSessionError("the session was replaced, or its lease has run out; register again")
+
+    def _forget_ended_leases(self) -> None:
+        """Of nodes that died or turned to another control plane."""
+        oldest = self._clock() - 2 * self._lease_seconds
+        self._leases = {name: lease for name, lease in self._leases.items() if lease.renewed_at >= oldest}

@@ -1,0 +1,223 @@
+"""What is seen of the fleet, through changes and outages of a real etcd."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from support.etcd import RunningEtcd, running_etcd
+from support.nodes import FORMATS, load, node
+from support.relay import Relay, relay
+from support.waiting import until
+
+from controlplane.errors import UnknownSessionError
+from controlplane.etcd.client import EtcdClient
+from controlplane.etcd.connection import EtcdAccess
+from controlplane.registry.codec import LoadRecord, encode
+from controlplane.registry.following import FleetFollower
+from controlplane.registry.keys import Keys
+from controlplane.registry.state import FleetState
+from controlplane.registry.store import NodeStore
+
+KEYS = Keys("/test/")
+
+
+def store(client: EtcdClient, lease_seconds: int = 10) -> NodeStore:
+    return NodeStore(client, KEYS, formats=FORMATS, lease_seconds=lease_seconds)
+
+
+@asynccontextmanager
+async def following(client: EtcdClient, grace: float = 1.0) -> AsyncIterator[FleetFollower]:
+    follower = FleetFollower(client, KEYS, grace=grace)
+    task = asyncio.create_task(follower.run())
+    try:
+        yield follower
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def two_clients(etcd: RunningEtcd) -> AsyncIterator[tuple[Relay, EtcdClient, EtcdClient]]:
+    """A client, and another one with the relay that connects it."""
+    async with (
+        relay(etcd.endpoint) as wire,
+        etcd.client() as client,
+        EtcdClient(EtcdAccess((wire.address,))) as other,
+    ):
+        yield wire, client, other
+
+
+def nodes_in(follower: FleetFollower) -> set[str] | None:
+    return None if follower.state is None else set(follower.state.sessions)
+
+
+async def test_each_change_shows(client: EtcdClient) -> None:
+    nodes = store(client)
+    async with following(client) as follower:
+        await until(lambda: follower.state == FleetState(revision=1))
+        session = await nodes.register(node())
+        await until(lambda: follower.state and follower.state.sessions == {"a": session})
+        await nodes.heartbeat(session.session_id, load(running=3))
+        await until(lambda: follower.state and follower.state.loads == {"a": load(running=3)})
+        await nodes.drain("a")
+        await until(lambda: follower.state and follower.state.sessions["a"].draining)
+        await nodes.put_policy(b"x")
+        await until(lambda: follower.state and follower.state.policy == b"x")
+        await nodes.delete_policy()
+        await nodes.deregister(session.session_id)
+        await until(lambda: follower.state and follower.state.sessions == {} and follower.state.policy is None)
+        assert follower.trouble is None
+
+
+async def test_what_was_there_before_shows_first_and_every_iterator_gets_it(client: EtcdClient) -> None:
+    session = await store(client).register(node())
+    async with following(client) as follower:
+        for _ in range(2):
+            async for state in follower.states():
+                assert state.sessions == {"a": session}
+                break
+
+
+async def test_two_followers_agree(etcd: RunningEtcd) -> None:
+    async with etcd.client() as one, etcd.client() as other, following(one) as here, following(other) as there:
+        stores = (store(one), store(other))
+        for number in range(10):
+            session = await stores[number % 2].register(node(str(number % 4), f"10.0.0.{number}:80"))
+            await stores[(number + 1) % 2].heartbeat(session.session_id, load(running=number))
+        last = (await one.list("")).revision
+        await until(lambda: here.state and there.state and here.state.revision == there.state.revision == last)
+        assert here.state == there.state
+        assert nodes_in(here) == {"0", "1", "2", "3"}
+
+
+async def test_a_load_of_an_earlier_session_never_shows_on_the_present_one(client: EtcdClient) -> None:
+    nodes = store(client)
+    former = await nodes.register(node())
+    await nodes.heartbeat(former.session_id, load(running=9))
+    async with following(client) as follower:
+        present = await nodes.register(node())
+        # As if written by a control plane that does not check.
+        await client.put(KEYS.load("a"), encode(LoadRecord(former.session_id, load(running=9))))
+        await nodes.put_policy(b"marks the end")
+        async for state in follower.states():
+            if "a" in state.sessions and state.sessions["a"].session_id == present.session_id:
+                assert state.loads == {}
+            if state.policy:
+                break
+
+
+async def test_a_node_whose_lease_ends_leaves(client: EtcdClient) -> None:
+    async with following(client, grace=60) as follower:
+        session = await store(client).register(node())
+        await until(lambda: nodes_in(follower) == {"a"})
+        await client.revoke_lease(session.lease_id)
+        await until(lambda: nodes_in(follower) == set())
+
+
+async def test_what_cannot_be_read_is_skipped(client: EtcdClient, caplog: pytest.LogCaptureFixture) -> None:
+    session = await store(client).register(node())
+    for key in (KEYS.node("b"), KEYS.load("a"), KEYS.node("c")):
+        await client.put(key, b"\xff{")
+    await client.put(KEYS.node("d"), encode(session))
+    async with following(client) as follower:
+        await until(lambda: follower.state and follower.state.sessions == {"a": session})
+        assert follower.state is not None
+        assert follower.state.loads == {}
+    assert "key=/test/nodes/b" in caplog.text
+    assert "key=/test/nodes/d" in caplog.text
+
+
+async def test_the_last_state_stays_while_etcd_is_down_and_changes_show_after(etcd: RunningEtcd) -> None:
+    async with etcd.client() as client, etcd.client() as mine, following(mine) as follower:
+        nodes = store(client)
+        await nodes.register(node("a"))
+        await until(lambda: nodes_in(follower) == {"a"})
+        await etcd.kill()
+        await until(lambda: follower.trouble)
+        assert nodes_in(follower) == {"a"}
+        await etcd.start_again()
+        await nodes.register(node("b", "10.0.0.2:80"))
+        await until(lambda: nodes_in(follower) == {"a", "b"})
+        await until(lambda: follower.trouble is None)
+
+
+async def test_an_outage_longer_than_the_leases_drops_no_node_that_comes_back(etcd: RunningEtcd) -> None:
+    async with etcd.client() as client, following(client) as follower:
+        nodes = store(client, lease_seconds=1)
+        session = await nodes.register(node("a"))
+        await nodes.register(node("b", "10.0.0.2:80"))
+        await until(lambda: nodes_in(follower) == {"a", "b"})
+        await etcd.kill()
+        began = asyncio.get_running_loop().time()
+        await until(lambda: asyncio.get_running_loop().time() > began + 2)
+        assert nodes_in(follower) == {"a", "b"}
+        await etcd.start_again()
+
+        async def only_a_is_left() -> bool:
+            present = nodes_in(follower)
+            assert present is not None
+            assert "a" in present
+            await nodes.heartbeat(session.session_id, load())
+            return present == {"a"}
+
+        await until(only_a_is_left)
+
+
+async def test_compaction_while_cut_off_leads_to_a_new_listing(etcd: RunningEtcd) -> None:
+    async with two_clients(etcd) as (wire, client, mine), following(mine) as follower:
+        nodes = store(client)
+        gone = await nodes.register(node("gone"))
+        await until(lambda: nodes_in(follower) == {"gone"})
+        wire.cut()
+        await nodes.deregister(gone.session_id)
+        await nodes.register(node("new", "10.0.0.2:80"))
+        await client.compact((await client.list("")).revision)
+        assert nodes_in(follower) == {"gone"}
+        wire.mend()
+        await until(lambda: nodes_in(follower) == {"new"})
+
+
+async def test_nodes_whose_leases_ended_while_this_control_plane_was_cut_off_may_come_back(etcd: RunningEtcd) -> None:
+    async with two_clients(etcd) as (wire, client, mine), following(mine, grace=1.5) as follower:
+        nodes = store(mine)
+        session = await nodes.register(node("a"))
+        await nodes.register(node("b", "10.0.0.2:80"))
+        await until(lambda: nodes_in(follower) == {"a", "b"})
+        wire.cut()
+        for record in (await client.list(KEYS.nodes)).records:
+            await client.revoke_lease(record.lease_id)
+        wire.mend()
+        await until(lambda: follower.trouble is None)
+        with pytest.raises(UnknownSessionError):
+            await nodes.heartbeat(session.session_id, load())
+        assert nodes_in(follower) == {"a", "b"}
+        again = await nodes.register(node("a"))
+        await until(lambda: follower.state and follower.state.sessions.get("a") == again)
+        assert nodes_in(follower) == {"a", "b"}
+        await until(lambda: nodes_in(follower) == {"a"})
+
+
+async def test_etcd_coming_back_empty_is_noticed(etcd: RunningEtcd) -> None:
+    async with etcd.client() as client, following(client) as follower:
+        nodes = store(client)
+        for number in range(5):
+            await nodes.register(node(str(number), f"10.0.0.{number}:80"))
+        await until(lambda: len(nodes_in(follower) or ()) == 5)
+        await etcd.kill()
+        etcd.lose_data()
+        await etcd.start_again()
+        await nodes.register(node("0", "10.0.0.0:80"))
+        await until(lambda: nodes_in(follower) == {"0"})
+
+
+async def test_a_follower_that_starts_before_etcd_says_why_it_has_nothing() -> None:
+    async with running_etcd() as etcd, etcd.client() as client:
+        await etcd.kill()
+        async with following(client) as follower:
+            await until(lambda: "127.0.0.1" in (follower.trouble or ""))
+            assert follower.state is None
+            await etcd.start_again()
+            await until(lambda: follower.state is not None)
