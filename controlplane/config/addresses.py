@@ -115,6 +115,14 @@ def _check_dial_or_unix(address: str) -> str:
     return address if _check_unix(address) else _check_dial(address)
 
 
+def _check_etcd_endpoint(endpoint: str) -> str:
+    scheme, separator, address = endpoint.partition("://")
+    if separator and scheme not in {"http", "https"}:
+        raise ValueError("must be host:port, with http:// or https:// in front if you like")
+    _check_dial(address if separator else endpoint)
+    return endpoint
+
+
 def _check_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"}:
@@ -132,4 +140,5 @@ ListenAddress = Annotated[str, AfterValidator(_check_listen)]
 ListenOrUnixAddress = Annotated[str, AfterValidator(_check_listen_or_unix)]
 DialAddress = Annotated[str, AfterValidator(_check_dial)]
 DialOrUnixAddress = Annotated[str, AfterValidator(_check_dial_or_unix)]
+EtcdEndpoint = Annotated[str, AfterValidator(_check_etcd_endpoint)]
 HttpUrl = Annotated[str, AfterValidator(_check_url)]

@@ -6,24 +6,19 @@ A fault is `name:line: dotted.path: what is wrong; what to do`, and all of them 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import TypeVar
 
 import yaml
 from pydantic import ValidationError
 
-from controlplane.config.document import BOOL, FLOAT, INT, NULL, Document, Fault, Path, UnreadableError, parse, spell
+from controlplane.config.document import BOOL, FLOAT, INT, NULL, Path, spell
 from controlplane.config.policy_rules import POLICY_RULES, join_words, part_words
 from controlplane.config.reader import check, read, to_plain
-from controlplane.config.rules import SETTINGS_RULES, Broken, Rule
+from controlplane.config.report import broken, conclude, open_document
+from controlplane.config.rules import SETTINGS_RULES
 from controlplane.config.settings import Settings
 from controlplane.errors import ConfigurationError
 from controlplane.policy.settings import Policy
-
-T = TypeVar("T")
-
-MAX_FAULTS = 100
 
 _WIDTH = 110
 _WORDS: Path = ("sensitivity", "words")
@@ -39,8 +34,8 @@ def load(text: str, name: str) -> Settings:
     if settings is not None:
         if document.has(("policy", *_WORDS)):
             settings = replace(settings, policy=join_words(settings.policy))
-        faults += _broken(SETTINGS_RULES, settings, document, faults)
-        faults += _broken(POLICY_RULES, settings.policy, document, faults, ("policy",))
+        faults += broken(SETTINGS_RULES, settings, document, faults)
+        faults += broken(POLICY_RULES, settings.policy, document, faults, ("policy",))
     return conclude(settings, name, document, faults)
 
 
@@ -51,7 +46,7 @@ def load_policy(text: str, name: str) -> Policy:
     if policy is not None:
         if document.has(_WORDS):
             policy = join_words(policy)
-        faults += _broken(POLICY_RULES, policy, document, faults)
+        faults += broken(POLICY_RULES, policy, document, faults)
     return conclude(policy, name, document, faults)
 
 
@@ -77,57 +72,6 @@ def policy_from_json(data: bytes) -> Policy:
     except ValidationError as error:
         faults = [f"policy JSON: {spell(tuple(each['loc'][1:]))}: {each['msg']}" for each in error.errors()]
         raise ConfigurationError(faults) from None
-
-
-def open_document(text: str, name: str) -> Document:
-    """The parsed text of a file called `name`. Raises ConfigurationError when it cannot be read to its end."""
-    try:
-        return parse(text)
-    except UnreadableError as error:
-        raise ConfigurationError(_tell(name, error.faults)) from None
-
-
-def conclude(value: T | None, name: str, document: Document, faults: Iterable[Fault]) -> T:
-    """The value if there is no fault. Raises ConfigurationError with all faults, in the order of lines, otherwise."""
-    every = sorted((*document.faults, *faults), key=lambda fault: fault.line)
-    if every or value is None:
-        more = [f"{name}: and {len(every) - MAX_FAULTS} more faults"] if len(every) > MAX_FAULTS else []
-        raise ConfigurationError([*_tell(name, every[:MAX_FAULTS]), *more])
-    return value
-
-
-def _tell(name: str, faults: Iterable[Fault]) -> list[str]:
-    return [
-        f"{name}:{fault.line}: {spell(fault.path)}: {fault.message}"
-        if fault.path
-        else f"{name}:{fault.line}: {fault.message}"
-        for fault in faults
-    ]
-
-
-def _broken(
-    rules: Iterable[Rule[T]], value: T, document: Document, faults: Iterable[Fault], at: Path = ()
-) -> list[Fault]:
-    """The rules that the value breaks; those about a setting that is faulty itself are left out."""
-    faulty = [fault.path for fault in faults]
-    return [
-        _place(broken, document, at)
-        for rule in rules
-        for broken in rule(value)
-        if not any(_touch((*at, *path), other) for path in broken.paths for other in faulty)
-    ]
-
-
-def _place(broken: Broken, document: Document, at: Path) -> Fault:
-    """A fault stands where the first of its settings is that the file states."""
-    paths = [(*at, *path) for path in broken.paths]
-    stated = next((path for path in paths if document.has(path)), paths[0])
-    return Fault(document.line(stated), paths[0], broken.message)
-
-
-def _touch(one: Path, other: Path) -> bool:
-    shorter = min(len(one), len(other))
-    return one[:shorter] == other[:shorter]
 
 
 class _Dumper(yaml.SafeDumper):

@@ -56,16 +56,19 @@ def read(kind: type[T], document: Document, at: Path = ()) -> tuple[T | None, li
         node = node.children[step]  # type: ignore[union-attr, index]
     value = _without_empty_sections(kind, plain(node))
     faults: dict[Path, Fault] = {}
+    left_out: set[Path] = set()
     while True:
         try:
             return check(kind, json.dumps([value])), list(faults.values())
         except ValidationError as error:
             described = [_describe(kind, details) for details in error.errors(include_url=False)]
             for path, message in described:
-                faults.setdefault(path, Fault(document.line((*at, *path)), (*at, *path), message))
-            left_out = [_leave_out(value, path) for path, _ in described]
-            if not any(left_out):
+                if path not in left_out:  # what is left out for its faults is not missing
+                    faults.setdefault(path, Fault(document.line((*at, *path)), (*at, *path), message))
+            gone = {cut for path, _ in described if (cut := _leave_out(value, path)) is not None}
+            if not gone:
                 return None, list(faults.values())
+            left_out |= gone
 
 
 def leaves(kind: type[Any], before: Path = ()) -> list[Path]:
@@ -88,20 +91,20 @@ def _describe(kind: type[Any], details: ErrorDetails) -> tuple[Path, str]:
     return path, say(details, path)
 
 
-def _leave_out(value: Any, path: Path) -> bool:
-    """Take a faulty setting out of the value; False when it is not there to be taken.
+def _leave_out(value: Any, path: Path) -> Path | None:
+    """Take a faulty setting out of the value and return its path; None when it is not there to be taken.
 
     A list is taken out whole, since its other items would not stand at their places any more.
     """
     inner = value
-    for step, following in itertools.pairwise((*path, 0)):
+    for depth, (step, following) in enumerate(itertools.pairwise((*path, 0)), start=1):
         if not isinstance(inner, dict) or step not in inner:
-            return False
+            return None
         if isinstance(following, int):
             del inner[step]
-            return True
+            return path[:depth]
         inner = inner[step]
-    return False
+    return None
 
 
 def _without_empty_sections(kind: Any, value: Any) -> Any:

@@ -42,6 +42,12 @@ def heartbeats_outrun_the_lease(settings: Settings) -> Iterator[Broken]:
         )
 
 
+def etcd_counts_in_seconds(settings: Settings) -> Iterator[Broken]:
+    lease = settings.control_plane.lease
+    if lease != int(lease):
+        yield Broken((path("control_plane.lease"),), f"{lease:g} s must be whole seconds, as leases of etcd are")
+
+
 def waiting_is_not_taken_for_idleness(settings: Settings) -> Iterator[Broken]:
     gateway = settings.gateway
     if gateway.max_wait >= gateway.stream_idle_timeout:
@@ -117,11 +123,23 @@ def etcd_credentials_are_complete(settings: Settings) -> Iterator[Broken]:
             (path(f"etcd.{given}"), path(f"etcd.{lacking}")),
             f"needs etcd.{lacking} too; give both or neither",
         )
-    if etcd.cert_file is not None and etcd.ca_file is None:
+
+
+def etcd_speaks_tls_or_not(settings: Settings) -> Iterator[Broken]:
+    etcd = settings.etcd
+    secure = [endpoint for endpoint in etcd.endpoints if endpoint.startswith("https://")]
+    plain = [endpoint for endpoint in etcd.endpoints if endpoint.startswith("http://")]
+    if plain and secure:
         yield Broken(
-            (path("etcd.cert_file"), path("etcd.ca_file")),
-            "needs etcd.ca_file, which turns TLS on; name the authority that signed the members' certificates",
+            (path("etcd.endpoints"),), f"{plain[0]} is plain text and {secure[0]} is TLS; give all the same scheme"
         )
+        return
+    for name in ("ca_file", "cert_file"):
+        if plain and getattr(etcd, name) is not None:
+            yield Broken(
+                (path(f"etcd.{name}"), path("etcd.endpoints")),
+                f"is for TLS, and {plain[0]} is plain text; write https:// there or remove this",
+            )
 
 
 def etcd_is_ours_or_theirs(settings: Settings) -> Iterator[Broken]:
@@ -132,7 +150,7 @@ def etcd_is_ours_or_theirs(settings: Settings) -> Iterator[Broken]:
             "is for the etcd that Headrace starts, and etcd.endpoints name another; remove one of them",
         )
     if not etcd.endpoints:
-        for name in ("ca_file", "username"):
+        for name in ("ca_file", "cert_file", "username"):
             if getattr(etcd, name) is not None:
                 yield Broken(
                     (path(f"etcd.{name}"), path("etcd.endpoints")),
@@ -195,6 +213,7 @@ def named_once(settings: Settings) -> Iterator[Broken]:
 
 SETTINGS_RULES: tuple[Rule[Settings], ...] = (
     heartbeats_outrun_the_lease,
+    etcd_counts_in_seconds,
     waiting_is_not_taken_for_idleness,
     strangers_need_tokens,
     envoy_admin_stays_on_this_machine,
@@ -202,6 +221,7 @@ SETTINGS_RULES: tuple[Rule[Settings], ...] = (
     client_certificates_need_tls,
     callers_speak_as_control_planes_listen,
     etcd_credentials_are_complete,
+    etcd_speaks_tls_or_not,
     etcd_is_ours_or_theirs,
     envoy_can_reach_the_filter,
     envoy_can_reach_the_control_plane,

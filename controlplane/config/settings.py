@@ -13,7 +13,14 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le, MinLen
 from pydantic import AfterValidator
 
-from controlplane.config.addresses import DialAddress, DialOrUnixAddress, HttpUrl, ListenAddress, ListenOrUnixAddress
+from controlplane.config.addresses import (
+    DialAddress,
+    DialOrUnixAddress,
+    EtcdEndpoint,
+    HttpUrl,
+    ListenAddress,
+    ListenOrUnixAddress,
+)
 from controlplane.config.quantities import Bytes, Seconds
 from controlplane.policy.settings import Policy
 
@@ -137,14 +144,16 @@ class CallerSettings:
 class EtcdSettings:
     """Where the fleet's shared state is.
 
-    endpoints: `host:port` of the members; empty means that Headrace runs an etcd of its own, for one machine.
+    endpoints: `host:port` of the members, with http:// or https:// in front if you like; empty means that Headrace
+      runs an etcd of its own, for one machine.
     data_dir: that etcd's directory; without one its state is gone when it stops.
-    ca_file: the authority that signed the members' certificates, PEM; giving it turns TLS on.
+    ca_file: the authority that signed the members' certificates, PEM. It turns TLS on, as https:// does; without it
+      the system's authorities count.
     cert_file, key_file: the client certificate and key, PEM.
     username, password_file: for etcd's own authentication; the file holds the password alone.
     """
 
-    endpoints: tuple[DialAddress, ...] = ()
+    endpoints: tuple[EtcdEndpoint, ...] = ()
     data_dir: FileName | None = None
     ca_file: FileName | None = None
     cert_file: FileName | None = None

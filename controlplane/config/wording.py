@@ -65,7 +65,7 @@ def _say_choice(stated: str, allowed: Sequence[str], got: str) -> str:
 
 def say_unknown(name: str, siblings: Sequence[str], everywhere: Sequence[Path]) -> str:
     """The message for a setting that does not exist: the nearest name, else where that name exists, else all names."""
-    near = difflib.get_close_matches(name, siblings, n=1)
+    near = difflib.get_close_matches(name, siblings, n=1, cutoff=0.7)
     if near and near[0].endswith("_file"):
         hint = f"did you mean {near[0]}? Secrets are read from files of their own"
     elif near:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from pathlib import Path
 
 from controlplane.config.document import parse, spell
@@ -14,8 +15,19 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "headrace.example.yaml"
 LEFT_OUT = {"policy.sensitivity.words", "policy.sensitivity.words_version"}
 
 
+def value_at(settings: Settings, path: tuple[str | int, ...]) -> object:
+    return reduce(getattr, map(str, path), settings)
+
+
 def test_the_example_equals_the_defaults() -> None:
-    assert load(EXAMPLE.read_text(encoding="utf-8"), EXAMPLE.name) == Settings()
+    stated, defaults = load(EXAMPLE.read_text(encoding="utf-8"), EXAMPLE.name), Settings()
+    differing = {
+        spell(path): value_at(defaults, path)
+        for path in leaves(Settings)
+        if value_at(stated, path) != value_at(defaults, path)
+    }
+    assert differing == {}
+    assert stated == defaults
 
 
 def test_the_example_states_every_setting_but_the_word_lists() -> None:

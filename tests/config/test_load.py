@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from controlplane.config.load import MAX_FAULTS, load, load_policy
+from controlplane.config.load import load, load_policy
+from controlplane.config.report import MAX_FAULTS
 from controlplane.config.settings import MIB, Settings
 from controlplane.errors import ConfigurationError
 from controlplane.policy.settings import Policy
@@ -237,6 +238,10 @@ ONE_FAULT = [
         "ends a node session; shorten the heartbeat or lengthen the lease",
     ),
     (
+        "control_plane:\n  lease: 2500ms",
+        "2: control_plane.lease: 2.5 s must be whole seconds, as leases of etcd are",
+    ),
+    (
         "gateway:\n  stream_idle_timeout: 10s",
         "2: gateway.max_wait: 30 s must be less than gateway.stream_idle_timeout (10 s), else Envoy gives up requests "
         "that still wait; shorten the wait or lengthen the timeout",
@@ -260,9 +265,16 @@ ONE_FAULT = [
         "3: etcd.username: needs etcd.password_file too; give both or neither",
     ),
     (
-        "etcd:\n  endpoints: ['e:1']\n  cert_file: c\n  key_file: k",
-        "3: etcd.cert_file: needs etcd.ca_file, which turns TLS on; name the authority that signed the members' "
-        "certificates",
+        "etcd:\n  endpoints: ['http://e:1', 'https://f:1']",
+        "2: etcd.endpoints: http://e:1 is plain text and https://f:1 is TLS; give all the same scheme",
+    ),
+    (
+        "etcd:\n  endpoints: ['http://e:1']\n  ca_file: c",
+        "3: etcd.ca_file: is for TLS, and http://e:1 is plain text; write https:// there or remove this",
+    ),
+    (
+        "etcd: {endpoints: ['etcd://e:1']}",
+        "1: etcd.endpoints[0]: 'etcd://e:1' must be host:port, with http:// or https:// in front if you like",
     ),
     (
         "etcd:\n  endpoints: ['e:1']\n  data_dir: d",
