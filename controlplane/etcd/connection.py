@@ -200,8 +200,8 @@ class Connection:
                     logged_in_again = True
                     continue
                 cause = mapped(error, member.address)
-                if not isinstance(cause, UnavailableError):
-                    self.succeeded()
+                if not isinstance(cause, UnavailableError) or error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                    self.succeeded()  # at answering: a full store is no outage
                     raise cause from error
                 self.failed(cause)
                 self.turn_from(member)

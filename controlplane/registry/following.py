@@ -18,7 +18,7 @@ from controlplane.registry.state import FleetState, Mirror
 
 logger = logging.getLogger(__name__)
 
-_TICK_SECONDS = 1.0
+_TICK_SECONDS = 1.0  # far below the leases, which an outage has to outlast to do harm
 
 
 class FleetFollower:
@@ -104,10 +104,9 @@ class FleetFollower:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
-            if self._client.health.trouble is not None:
-                # In a quiet fleet nothing else would find out that etcd answers again.
-                with suppress(HeadraceError):
-                    await self._client.get(self._keys.policy)
+            # In a quiet fleet nothing else would find out that etcd hangs, or that it answers again.
+            with suppress(HeadraceError):
+                await self._client.get(self._keys.policy)
             if self._mirror.end_grace(self._client.health, self._clock()):
                 self._show()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -33,6 +34,13 @@ class RunningEtcd:
         """As by kill -9."""
         self.server.process.kill()
         await self.server.process.wait()
+
+    def freeze(self) -> None:
+        """It neither answers nor notices that time goes by, as on a stalled disk."""
+        self.server.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.server.process.send_signal(signal.SIGCONT)
 
     def lose_data(self) -> None:
         """Only while it is not running."""

@@ -166,6 +166,31 @@ async def test_an_outage_longer_than_the_leases_drops_no_node_that_comes_back(et
         await until(only_a_is_left)
 
 
+async def test_an_etcd_that_hangs_for_longer_than_the_leases_costs_no_node_that_comes_back(etcd: RunningEtcd) -> None:
+    async with (
+        etcd.client() as client,
+        EtcdClient(EtcdAccess((etcd.endpoint,), call_timeout=0.2)) as mine,
+        following(mine, grace=2) as follower,
+    ):
+        nodes = store(client, lease_seconds=1)
+        session = await nodes.register(node("a"))
+        await until(lambda: nodes_in(follower) == {"a"})
+        etcd.freeze()
+        await until(lambda: follower.trouble)
+        began = asyncio.get_running_loop().time()
+        await until(lambda: asyncio.get_running_loop().time() > began + 1.5)
+        etcd.thaw()
+
+        async def etcd_has_let_it_go() -> bool:
+            return not (await client.list(KEYS.prefix)).records
+
+        await until(etcd_has_let_it_go)
+        assert nodes_in(follower) == {"a"}
+        again = await nodes.register(node("a"))
+        await until(lambda: follower.state and follower.state.sessions == {"a": again})
+        assert again.session_id != session.session_id
+
+
 async def test_compaction_while_cut_off_leads_to_a_new_listing(etcd: RunningEtcd) -> None:
     async with two_clients(etcd) as (wire, client, mine), following(mine) as follower:
         nodes = store(client)
