@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from controlplane.config.document import Path, spell
 
-_MAY_BE_SECRET = re.compile(r"password|secret|credential|tokens_file|key(_file)?$", re.IGNORECASE)
+_MAY_BE_SECRET = re.compile(r"password|secret|credential|tokens?_file|key(_file)?$", re.IGNORECASE)
 _LONGEST_SHOWN = 60
 
 # By pydantic's error type (https://docs.pydantic.dev/latest/errors/validation_errors/): what is wrong, and what to do.

@@ -256,6 +256,16 @@ ONE_FAULT = [
         "3: control_plane.tls.key_file: needs control_plane.tls.cert_file too; give both or neither",
     ),
     (
+        "caller:\n  cert_file: c\n  key_file: k",
+        "2: caller.cert_file: needs caller.ca_file, which turns TLS on; name the authority that signed the control "
+        "planes' certificates",
+    ),
+    (
+        "control_plane:\n  xds: 0.0.0.0:18000",
+        "2: control_plane.xds: 0.0.0.0:18000 stands for all addresses of the machine and Envoy cannot connect to it; "
+        "name the address that Envoy reaches in control_plane.xds_advertise",
+    ),
+    (
         "control_plane:\n  tls:\n    client_ca_file: k",
         "3: control_plane.tls.client_ca_file: asks clients for certificates over TLS, which is off; "
         "give control_plane.tls.cert_file and key_file",
@@ -367,7 +377,9 @@ def test_an_address_that_others_reach_is_taken_with_tokens_or_when_it_is_meant(a
 
 
 def test_values_that_may_be_secrets_are_not_shown() -> None:
-    text = "control_plane: {auth: {node_tokens_file: [hunter2]}}\netcd: {password_file: {hunter2: hunter2}}\n"
+    text = (
+        "control_plane: {auth: {node_tokens_file: [hunter2]}}\ncaller: {token_file: [hunter2], key_file: [hunter2]}\n"
+    )
     assert "hunter2" not in "\n".join(faults_of(text))
 
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controlplane.registry.fleet_file import LoadEntry, NodeEntry, load_fleet
 from controlplane.errors import ConfigurationError
 from controlplane.fleet import form_fleet
 from controlplane.model import CapacityType, NodeLoad, ServedModel
 from controlplane.policy.settings import Policy
+from controlplane.registry.fleet_file import LoadEntry, NodeEntry, load_fleet
 
 FLEET = """
 - node_id: full-1
