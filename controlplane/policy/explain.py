@@ -8,10 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from controlplane.model import Ask, Decision, FormatTier, Reason
+from controlplane.model import Ask, Decision, FormatTier, HttpRequest, Reason, Refusal
+from controlplane.policy.ask import parse
 from controlplane.policy.budget import FROM_CLIENT, sequence_tokens
-from controlplane.policy.decide import decide
+from controlplane.policy.decide import decide, refused
 from controlplane.policy.table import RoutingTable, compile_table
+
+
+def explain_request(request: HttpRequest, table: RoutingTable) -> Decision:
+    """The decision about a request of a new session, as the filter would make it, with what would change it."""
+    ask = parse(request, table.policy)
+    if isinstance(ask, Refusal):
+        return refused(ask, Reason.BAD_REQUEST)
+    return explain(ask, table, None)
 
 
 def explain(ask: Ask, table: RoutingTable, pin: FormatTier | None) -> Decision:

@@ -80,7 +80,8 @@ DEFAULT_WORDS: tuple[WordList, ...] = (
             premise, premises, which one does not, odd one out"""),
         _words("""
             therefore, conclude, conclusion, statement, statements, belongs, who is, determine, reason, reasons,
-            relationship between, explain why, sequence"""),
+            relationship between, explain why, sequence, which, belong,
+            answer the question, answer the questions"""),
     ),
     WordList(
         Topic.DATA,
