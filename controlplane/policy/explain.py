@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from controlplane.model import Ask, Decision, FormatTier, HttpRequest, Reason, Refusal
 from controlplane.policy.ask import parse
-from controlplane.policy.budget import FROM_CLIENT, sequence_tokens
+from controlplane.policy.budget import sequence_tokens
 from controlplane.policy.decide import decide, refused
 from controlplane.policy.table import RoutingTable, compile_table
 
@@ -35,7 +35,7 @@ def would_change(ask: Ask, table: RoutingTable, pin: FormatTier | None, decision
         return ()
     return (
         *_another_temperature(ask, table, pin, decision),
-        *_less_output(ask, table, decision),
+        *_fewer_tokens(ask, table, decision),
         *_no_load(ask, table, pin, decision),
         *_no_pin(ask, table, pin, decision),
     )
@@ -53,7 +53,7 @@ def _another_temperature(ask: Ask, table: RoutingTable, pin: FormatTier | None, 
             yield f"{words} would make it {other.sensitivity.verdict.value}{_and_send(decision, other)}"
 
 
-def _less_output(ask: Ask, table: RoutingTable, decision: Decision) -> Iterator[str]:
+def _fewer_tokens(ask: Ask, table: RoutingTable, decision: Decision) -> Iterator[str]:
     budget = decision.budget
     if budget is None or decision.pool is None:
         return
@@ -64,11 +64,9 @@ def _less_output(ask: Ask, table: RoutingTable, decision: Decision) -> Iterator[
         pools.append(decision.pool)
     for pool in pools:
         excess = tokens - pool.max_context
-        if 0 < excess < tokens - budget.prompt_tokens:
-            how = "a lower cap by" if budget.output_from == FROM_CLIENT else "a cap on the output lower by"
-            yield f"{how} {excess} tokens would fit {pool.name} ({pool.max_context} tokens)"
-        elif excess > 0:
-            yield f"a prompt shorter by about {excess} tokens would fit {pool.name} ({pool.max_context} tokens)"
+        if excess > 0:
+            kind = "output" if excess < tokens - budget.prompt_tokens else "prompt"
+            yield f"{excess} fewer {kind} tokens would fit {pool.name} ({pool.max_context} tokens)"
 
 
 def _no_load(ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: Decision) -> Iterator[str]:

@@ -59,9 +59,11 @@ _GROUPS: Mapping[Topic, Group] = {
 
 
 class Entry(NamedTuple):
-    """A listed word or phrase: what it speaks for, how strongly (0 to 1), and how it is shown."""
+    """A listed word or phrase, also with blanks around it to search for: what it speaks for, how strongly (0 to 1), and
+    how it is shown."""
 
     text: str
+    needle: str
     group: Group
     weight: float
     label: str
@@ -112,11 +114,12 @@ class Vocabulary:
         weighed: list[tuple[Entry, float]] = []
         for start, clause in _clauses(hits, marked):
             # What comes first in a clause is the task: "a poem about code", "summarise this JSON".
-            groups: set[Group] = set()
+            task = clause[0].entry.group
+            mixed = False
             for offset, entry in clause:
-                groups.add(entry.group)
+                mixed = mixed or entry.group != task
                 if not self._is_negated(words, start, offset):
-                    weighed.append((entry, entry.weight if len(groups) == 1 else entry.weight * _AS_MATERIAL))
+                    weighed.append((entry, entry.weight * _AS_MATERIAL if mixed else entry.weight))
         return _sum(weighed)
 
     def _spaced_hits(self, words: str) -> list[_Hit]:
@@ -124,7 +127,7 @@ class Vocabulary:
         hits: list[_Hit] = []
         for word in self.known.intersection(words.split()):
             for entry in self.by_word[word]:
-                needle = f" {entry.text} "
+                needle = entry.needle
                 offset = words.find(needle)
                 for _ in range(_MOST_OCCURRENCES):
                     if offset < 0:
@@ -174,7 +177,7 @@ def compile_vocabulary(lists: Iterable[WordList]) -> Vocabulary:
                 if group is None:
                     negations.add(plain)
                 elif plain and (plain not in entries or entries[plain].weight < weight):
-                    entries[plain] = Entry(plain, group, weight, f"{plain} ({words.topic})")
+                    entries[plain] = Entry(plain, f" {plain} ", group, weight, f"{plain} ({words.topic})")
     by_word: dict[str, list[Entry]] = {}
     cjk_entries: dict[str, Entry] = {}
     for text, entry in entries.items():

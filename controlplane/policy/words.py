@@ -212,7 +212,7 @@ DEFAULT_WORDS: tuple[WordList, ...] = (
         Topic.CREATIVE,
         "ja",
         _words("""
-            ポエム, 俳句, 短歌, 物語, 小説, 歌詞, 創作, 脚本, 童話, 冗談, ジョーク, ユーモア, ロールプレイ,
+            ポエム, 俳句, 短歌, 物語, 小説, 歌詞, 創作, シナリオ, 童話, 冗談, ジョーク, ユーモア, ロールプレイ,
             になりきって, キャッチコピー, スローガン, エッセイ, ブログ, お話, 想像, セリフ, ラブレター, 昔話"""),
         _words("面白い, 風に, キャラクター"),
     ),
@@ -323,7 +323,7 @@ DEFAULT_WORDS: tuple[WordList, ...] = (
             liedtext, sonett, reim, fiktion, kreativ, kreative, kreativer, witz, witze, lustig, humorvoll,
             drehbuch, dialog, monolog, slogan, werbespruch, aufsatz, fabel, stell dir vor, rollenspiel,
             die rolle, im stil von, tu so, liebesbrief, blogbeitrag"""),
-        _words("geschichte, roman, figur, brief, mail, erfinde, fantasie, erzähl"),
+        _words("geschichte, figur, brief, mail, erfinde, fantasie, erzähl"),
     ),
     WordList(
         Topic.CONVERSATION,
@@ -377,7 +377,7 @@ DEFAULT_WORDS: tuple[WordList, ...] = (
             fiction, créatif, créative, créativité, blague, blagues, drôle, humour, scénario, dialogue,
             monologue, slogan, fable, imagine, fais semblant, jeu de rôle, le rôle de, dans le style de,
             lettre d amour"""),
-        _words("histoire, roman, essai, personnage, lettre, courriel, blog, invente, raconte"),
+        _words("histoire, essai, personnage, lettre, courriel, blog, invente, raconte"),
     ),
     WordList(
         Topic.CONVERSATION,
