@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import venv
@@ -21,6 +20,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from support.program import run
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("controlplane", "ext_proc", "headrace", "node_agent", "planner", "xds_server")
@@ -35,12 +35,6 @@ for name in sys.argv[2:]:
         if not found.name.startswith(left_out):
             importlib.import_module(found.name)
 """
-
-
-def run(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +109,7 @@ def test_the_wheel_holds_the_packages_the_stubs_and_nothing_else(wheel: Path) ->
         names = set(archive.namelist())
     (info,) = {name.split("/")[0] for name in names if name.split("/")[0].endswith(".dist-info")}
     assert {name.split("/")[0] for name in names} == {*PACKAGES, "headrace_protos", info}
-    assert not [name for name in names if "test" in Path(name).name or name.endswith((".pyc", ".pth"))]
+    assert not [name for name in names if Path(name).name.startswith(("test_", "conftest")) or name.endswith(".pyc")]
     assert f"{info}/licenses/LICENSE" in names
     assert "xds_server/bootstrap.yaml" in names
     assert {f"{package}/py.typed" for package in (*PACKAGES, "headrace_protos")} <= names
