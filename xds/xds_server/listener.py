@@ -10,10 +10,11 @@ from headrace_protos.envoy.config.common.mutation_rules.v3 import mutation_rules
 from headrace_protos.envoy.config.core.v3 import base_pb2, grpc_service_pb2, protocol_pb2
 from headrace_protos.envoy.config.listener.v3 import listener_pb2
 from headrace_protos.envoy.extensions.access_loggers.grpc.v3 import als_pb2
+from headrace_protos.envoy.extensions.filters.http.buffer.v3 import buffer_pb2
 from headrace_protos.envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2, processing_mode_pb2
-from headrace_protos.envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
 from headrace_protos.envoy.extensions.filters.http.router.v3 import router_pb2
 from headrace_protos.envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
+from headrace_protos.envoy.extensions.http.early_header_mutation.header_mutation.v3 import header_mutation_pb2
 
 from xds_server.clusters import ACCESS_LOG, EXT_PROC
 from xds_server.gateway import INTERNAL_PREFIX, WISH_PREFIX, Gateway
@@ -53,8 +54,14 @@ def _connection_manager(gateway: Gateway) -> http_connection_manager_pb2.HttpCon
     return _Manager(
         stat_prefix=LISTENER,
         rds={"route_config_name": ROUTES, "config_source": {"ads": {}, "resource_api_version": "V3"}},
+        early_header_mutation_extensions=[
+            {
+                "name": "envoy.http.early_header_mutation.header_mutation",
+                "typed_config": packed(_cleaning(gateway)),
+            }
+        ],
         http_filters=[
-            _filter("header_mutation", _cleaning(gateway)),
+            _filter("buffer", _whole_body(gateway)),
             _filter("ext_proc", _ext_proc(gateway)),
             _filter("json_to_metadata", json_usage(gateway)),
             _filter("sse_to_metadata", sse_usage(gateway)),
@@ -76,7 +83,7 @@ def _connection_manager(gateway: Gateway) -> http_connection_manager_pb2.HttpCon
         common_http_protocol_options={"idle_timeout": timedelta(hours=1)},
         http2_protocol_options=protocol_pb2.Http2ProtocolOptions(
             max_concurrent_streams={"value": 100},
-            # In HTTP/2 a stream's window is its buffer limit too, and the filter answers once it has the whole body.
+            # In HTTP/2 a stream's window is its buffer limit too, and the filter answers only once it has the body.
             initial_stream_window_size={"value": gateway.buffer_bytes},
             initial_connection_window_size={"value": gateway.buffer_bytes},
         ),
@@ -86,7 +93,8 @@ def _connection_manager(gateway: Gateway) -> http_connection_manager_pb2.HttpCon
 def _cleaning(gateway: Gateway) -> header_mutation_pb2.HeaderMutation:
     """Take away what only the gateway may say, after moving the client's wishes to names that only the filter reads.
 
-    The prefix x-envoy- steers Envoy's router (timeouts, retries), which is ours to decide.
+    This is done early, before Envoy looks for a route: it keeps the one that it finds if the filter fails. The prefix
+    x-envoy- steers Envoy's router (timeouts, retries), which is ours to decide.
     """
     keep_wishes = [
         mutation_rules_pb2.HeaderMutation(
@@ -97,12 +105,8 @@ def _cleaning(gateway: Gateway) -> header_mutation_pb2.HeaderMutation:
         )
         for wish in gateway.wishes
     ]
-    strip = [_strip(INTERNAL_PREFIX), _strip("x-envoy-")]
     return header_mutation_pb2.HeaderMutation(
-        mutations={
-            "request_mutations": [_strip(WISH_PREFIX), *keep_wishes, *strip],
-            "request_trailers_mutations": [_strip(WISH_PREFIX), *strip],
-        }
+        mutations=[_strip(WISH_PREFIX), *keep_wishes, _strip(INTERNAL_PREFIX), _strip("x-envoy-")]
     )
 
 
@@ -110,10 +114,20 @@ def _strip(prefix: str) -> mutation_rules_pb2.HeaderMutation:
     return mutation_rules_pb2.HeaderMutation(remove_on_match={"key_matcher": {"prefix": prefix}})
 
 
-def _ext_proc(gateway: Gateway) -> ext_proc_pb2.ExternalProcessor:
-    """The filter sees headers and body, and answers the headers once it has both.
+def _whole_body(gateway: Gateway) -> buffer_pb2.Buffer:
+    """Hand a request to ext_proc only once its body is there, and so in one piece.
 
-    When it fails the request goes on without a pool, to the route for that.
+    When a filter fails, or answers, before Envoy sent it the end of a body, Envoy 1.40 passes on twice the pieces that
+    came before. It also keeps slow clients from holding a stream to the filter, and its timeout, open.
+    """
+    return buffer_pb2.Buffer(max_request_bytes={"value": gateway.max_body_bytes})
+
+
+def _ext_proc(gateway: Gateway) -> ext_proc_pb2.ExternalProcessor:
+    """The filter sees headers and body, and answers the headers once it has the end of the body.
+
+    When it fails the request goes on without a pool, to the route for that. So does, after the timeout, a request with
+    trailers: this mode sends a filter neither them nor the end of the body before them.
     """
     return ext_proc_pb2.ExternalProcessor(
         grpc_service=grpc_service_pb2.GrpcService(
@@ -132,7 +146,7 @@ def _ext_proc(gateway: Gateway) -> ext_proc_pb2.ExternalProcessor:
         processing_mode=_Mode(
             request_header_mode=_Mode.SEND,
             request_body_mode=_Mode.STREAMED,
-            request_trailer_mode=_Mode.SEND,
+            request_trailer_mode=_Mode.SKIP,
             response_header_mode=_Mode.SKIP,
             response_body_mode=_Mode.NONE,
             response_trailer_mode=_Mode.SKIP,

@@ -1,6 +1,7 @@
 """Envoy's own error answers, as OpenAI-shaped JSON that says what happened and what to do.
 
-Only answers with one of these response flags are rewritten, so the filter's own and direct responses pass untouched.
+Only answers with one of these response flags are rewritten, and 413, which only Envoy gives; so the filter's own and
+direct responses pass untouched.
 https://www.envoyproxy.io/docs/envoy/latest/configuration/observability/access_log/usage#command-operators
 """
 
@@ -31,6 +32,7 @@ _CAUSES = (
     _Cause(("UT", "DT"), 504, "node_timeout", "The node did not answer in time; shorten the request or its output."),
     _Cause(("UC", "UR", "LR"), 502, "node_disconnected", "The node closed the connection before it answered."),
     _Cause(("UPE",), 502, "node_protocol_error", "The node's answer is not valid HTTP."),
+    _Cause((), 413, "body_too_large", "The request body is larger than the gateway takes.", "invalid_request_error"),
     _Cause(("SI",), 408, "idle_timeout", "The request came to a halt; send it again.", "invalid_request_error"),
 )
 
@@ -45,9 +47,18 @@ def error_body(code: str, message: str, kind: str = "server_error") -> str:
     return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
 
 
+def _by_flags(flags: tuple[str, ...]) -> accesslog_pb2.AccessLogFilter:
+    return accesslog_pb2.AccessLogFilter(response_flag_filter={"flags": flags})
+
+
+def _by_status(status: int) -> accesslog_pb2.AccessLogFilter:
+    value = {"default_value": status, "runtime_key": f"headrace.local_reply.{status}"}  # a key is demanded
+    return accesslog_pb2.AccessLogFilter(status_code_filter={"comparison": {"op": "EQ", "value": value}})
+
+
 def _mapper(cause: _Cause) -> http_connection_manager_pb2.ResponseMapper:
     mapper = _Mapper(
-        filter=accesslog_pb2.AccessLogFilter(response_flag_filter={"flags": cause.flags}),
+        filter=_by_flags(cause.flags) if cause.flags else _by_status(cause.status),
         status_code={"value": cause.status},
         body_format_override={
             "text_format_source": {"inline_string": error_body(cause.code, cause.message, cause.type)},

@@ -1,14 +1,13 @@
 """The delta ADS protocol of one stream, without I/O: requests go in, responses come out.
 
-Additions go clusters, endpoints, listeners, routes, each type only after the earlier ones are acknowledged; removals
-go the other way, and nothing is removed while anything that the client holds still needs it.
+Additions go clusters, endpoints, and when those are acknowledged listeners, routes; removals go the other way, and
+nothing is removed while anything that the client holds still needs it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 
 from headrace_protos.envoy.config.core.v3 import base_pb2
 from headrace_protos.envoy.service.discovery.v3 import discovery_pb2
@@ -18,6 +17,12 @@ from xds_server.resource import NEEDED_BY, Key, Resource, ResourceType
 from xds_server.snapshot import Snapshot
 from xds_server.subscription import Held, InFlight, Subscription
 
+# Each phase begins when the one before is acknowledged. Endpoints do not wait for clusters: an Envoy acknowledges a
+# cluster only once it is warm, which takes its endpoints and a health check of each. So routes come to warm clusters.
+_PHASES = (
+    (ResourceType.CLUSTER, ResourceType.ENDPOINTS),
+    (ResourceType.LISTENER, ResourceType.ROUTES),
+)
 _REMOVAL_ORDER = (ResourceType.LISTENER, ResourceType.ROUTES, ResourceType.CLUSTER, ResourceType.ENDPOINTS)
 
 
@@ -51,6 +56,8 @@ class DeltaStream:
         self._rejections = rejections
         self._control_plane = base_pb2.ControlPlane(identifier=identifier)
         self._subscriptions: dict[ResourceType, Subscription] = {}
+        self._owed: set[str] = set()
+        """Endpoints to send whatever the client holds, once it subscribes to any."""
         self._sent = 0
 
     def receive(self, request: discovery_pb2.DeltaDiscoveryRequest) -> Acknowledged | Rejected | None:
@@ -66,9 +73,13 @@ class DeltaStream:
             raise ProtocolError(f"type_url {request.type_url!r} is not served here; these are: {served}") from None
         subscription = self._subscriptions.get(kind)
         if subscription is None:
-            self._subscriptions[kind] = Subscription.opened(
+            subscription = Subscription.opened(
                 kind, request.resource_names_subscribe, request.initial_resource_versions
             )
+            self._subscriptions[kind] = subscription
+            if kind is ResourceType.ENDPOINTS:
+                for name in self._owed:
+                    subscription.forget(name)
             return None
         verdict = self._verdict(subscription, request)
         subscription.change(request.resource_names_subscribe, request.resource_names_unsubscribe)
@@ -77,25 +88,46 @@ class DeltaStream:
     def respond(self, snapshot: Snapshot) -> discovery_pb2.DeltaDiscoveryResponse | None:
         """The next response, or None when there is nothing to send, or nothing before an acknowledgement."""
         self._learn_needs(snapshot)
-        for kind in ResourceType:
-            subscription = self._subscriptions.get(kind)
-            if subscription is None:
-                continue
-            if subscription.in_flight is not None:
+        for kinds in _PHASES:
+            open_now = [self._subscriptions[kind] for kind in kinds if kind in self._subscriptions]
+            for subscription in open_now:
+                if subscription.in_flight is None and (response := self._addition(subscription, snapshot)):
+                    return response
+            if any(subscription.in_flight is not None for subscription in open_now):
                 return None
-            added = tuple(islice(self._additions(subscription, snapshot), subscription.batch))
-            absent = sorted(n for n in subscription.names - subscription.told_absent if self._absent(kind, n, snapshot))
-            if added or absent or (subscription.wildcard and not subscription.answered and not subscription.held):
-                subscription.told_absent.update(absent)
-                return self._send(subscription, snapshot, added, absent)
-            subscription.batch = None
         for kind in _REMOVAL_ORDER:
-            subscription = self._subscriptions.get(kind)
-            if subscription is not None and (removed := self._removals(subscription, snapshot)):
-                return self._send(subscription, snapshot, (), removed)
+            if kind in self._subscriptions and (removed := self._removals(self._subscriptions[kind], snapshot)):
+                return self._send(self._subscriptions[kind], snapshot, (), removed)
         if self._holds(snapshot):
             self.acknowledged_version = snapshot.version
         return None
+
+    def _addition(self, subscription: Subscription, snapshot: Snapshot) -> discovery_pb2.DeltaDiscoveryResponse | None:
+        """What is new or changed, and what is asked for in vain: saying so ends the wait of a cluster or listener."""
+        added, absent = self._wanted(subscription, snapshot)
+        absent -= subscription.told_absent
+        first = subscription.wildcard and not subscription.answered and not subscription.held
+        if not (added or absent or first):
+            subscription.batch = None
+            return None
+        if subscription.type is ResourceType.CLUSTER:
+            self._owe_endpoints(added[: subscription.batch])
+        return self._send(subscription, snapshot, added[: subscription.batch], sorted(absent))
+
+    def _wanted(self, subscription: Subscription, snapshot: Snapshot) -> tuple[list[Resource], set[str]]:
+        """What the client lacks, and the names it waits for that have nothing it could be sent."""
+        offered = snapshot.resources[subscription.type]
+        lacking, absent = [], subscription.names - offered.keys() - subscription.held.keys()
+        for name in offered if subscription.wildcard else sorted(subscription.names & offered.keys()):
+            held = subscription.held.get(name)
+            if held is not None and held.version == offered[name].version:
+                continue
+            resource = self._rejections.sendable(offered[name])
+            if resource is not None and (held is None or held.version != resource.version):
+                lacking.append(resource)
+            elif resource is None and held is None and name in subscription.names:
+                absent.add(name)
+        return lacking, absent
 
     def _verdict(
         self, subscription: Subscription, request: discovery_pb2.DeltaDiscoveryRequest
@@ -107,7 +139,6 @@ class DeltaStream:
             accepted = subscription.acknowledge()
             for resource in accepted:
                 self._rejections.accept(resource)
-                self._owe_endpoints(resource)
             return Acknowledged(subscription.type, tuple(r.name for r in accepted))
         refused = subscription.refuse()
         if len(refused) == 1:
@@ -115,30 +146,17 @@ class DeltaStream:
         names, versions = tuple(r.name for r in refused), tuple(r.version for r in refused)
         return Rejected(subscription.type, names, versions, request.error_detail.message)
 
-    def _owe_endpoints(self, resource: Resource) -> None:
-        """An Envoy that takes a cluster's update warms it anew, and waits for its endpoints though they are the same.
+    def _owe_endpoints(self, clusters: Iterable[Resource]) -> None:
+        """An Envoy that gets a cluster's update warms it anew, and waits for its endpoints though they are the same.
 
-        https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-ack-nack-and-resource-type-instance-version
+        https://www.envoyproxy.io/docs/envoy/latest/intro/arch_overview/upstream/cluster_manager#cluster-warming
         """
-        endpoints = self._subscriptions.get(ResourceType.ENDPOINTS)
-        if endpoints is not None:
-            for kind, name in resource.needs:
-                if kind is ResourceType.ENDPOINTS:
-                    endpoints.forget(name)
-
-    def _additions(self, subscription: Subscription, snapshot: Snapshot) -> Iterable[Resource]:
-        offered = snapshot.resources[subscription.type]
-        for name in offered if subscription.wildcard else sorted(subscription.names & offered.keys()):
-            held = subscription.held.get(name)
-            if held is not None and held.version == offered[name].version:
-                continue
-            resource = self._rejections.sendable(offered[name])
-            if resource is not None and (held is None or held.version != resource.version):
-                yield resource
-
-    def _absent(self, kind: ResourceType, name: str, snapshot: Snapshot) -> bool:
-        """Whether a name is asked for that does not exist. Saying so ends the wait of a cluster or listener for it."""
-        return snapshot.get((kind, name)) is None and name not in self._subscriptions[kind].held
+        names = {name for cluster in clusters for kind, name in cluster.needs if kind is ResourceType.ENDPOINTS}
+        if (endpoints := self._subscriptions.get(ResourceType.ENDPOINTS)) is not None:
+            for name in names:
+                endpoints.forget(name)
+        else:
+            self._owed |= names
 
     def _removals(self, subscription: Subscription, snapshot: Snapshot) -> list[str]:
         gone = [name for name in subscription.held if snapshot.get((subscription.type, name)) is None]
@@ -188,5 +206,6 @@ class DeltaStream:
             resources=[discovery_pb2.Resource(name=r.name, version=r.version, resource=r.body) for r in added],
         )
         subscription.in_flight = InFlight(response.nonce, {r.name: r for r in added}, tuple(removed))
+        subscription.told_absent.update(subscription.names.intersection(removed))
         subscription.answered = True
         return response

@@ -5,21 +5,55 @@ Whole JSON bodies and server-sent events; the last value of a stream counts.
 
 from __future__ import annotations
 
+import re
+from typing import TypeAlias
+
+from google.protobuf import any_pb2
+from headrace_protos.envoy.extensions.common.matching.v3 import extension_matcher_pb2
 from headrace_protos.envoy.extensions.content_parsers.json.v3 import json_content_parser_pb2
+from headrace_protos.envoy.extensions.filters.common.matcher.action.v3 import skip_action_pb2
 from headrace_protos.envoy.extensions.filters.http.json_to_metadata.v3 import json_to_metadata_pb2
 from headrace_protos.envoy.extensions.filters.http.sse_to_metadata.v3 import sse_to_metadata_pb2
+from headrace_protos.envoy.type.matcher.v3 import http_inputs_pb2
+from headrace_protos.xds.core.v3 import extension_pb2
+from headrace_protos.xds.type.matcher.v3 import matcher_pb2
 
 from xds_server.gateway import Gateway, UsageRule
 from xds_server.resource import packed
 
 _JsonToMetadata = json_to_metadata_pb2.JsonToMetadata
+_Predicate: TypeAlias = matcher_pb2.Matcher.MatcherList.Predicate
 
 # The last event of a response of OpenAI's `responses` API repeats the whole answer beside its usage.
 _MAX_EVENT_BYTES = 1 << 20
 
 
-def json_usage(gateway: Gateway) -> json_to_metadata_pb2.JsonToMetadata:
-    return _JsonToMetadata(response_rules={"rules": [_rule(gateway, usage) for usage in gateway.usage]})
+def json_usage(gateway: Gateway) -> extension_matcher_pb2.ExtensionWithMatcher:
+    """The filter holds a body back until it is whole, and fails the answer if the body exceeds the buffer.
+
+    So it is skipped for bodies said to be near that size, and for those of unknown size but where usage is expected.
+    """
+    filter_ = _JsonToMetadata(response_rules={"rules": [_rule(gateway, usage) for usage in gateway.usage]})
+    length = packed(http_inputs_pb2.HttpResponseHeaderMatchInput(header_name="content-length"))
+    path = packed(http_inputs_pb2.HttpRequestHeaderMatchInput(header_name=":path"))
+    too_large = _matches("content-length", length, rf"\d{{{len(str(gateway.buffer_bytes))},}}")
+    unknown = _not(_matches("content-length", length, ".+"))
+    elsewhere = _not(_matches("path", path, rf"(?:{'|'.join(map(re.escape, gateway.usage_paths))})(?:\?.*)?"))
+    skip = extension_pb2.TypedExtensionConfig(name="skip", typed_config=packed(skip_action_pb2.SkipFilter()))
+    return extension_matcher_pb2.ExtensionWithMatcher(
+        extension_config={"name": "json_to_metadata", "typed_config": packed(filter_)},
+        xds_matcher=matcher_pb2.Matcher(
+            matcher_list={
+                "matchers": [
+                    {"predicate": too_large, "on_match": {"action": skip}},
+                    {
+                        "predicate": {"and_matcher": {"predicate": [unknown, elsewhere]}},
+                        "on_match": {"action": skip},
+                    },
+                ]
+            }
+        ),
+    )
 
 
 def sse_usage(gateway: Gateway) -> sse_to_metadata_pb2.SseToMetadata:
@@ -32,6 +66,19 @@ def sse_usage(gateway: Gateway) -> sse_to_metadata_pb2.SseToMetadata:
             "max_event_size": {"value": _MAX_EVENT_BYTES},
         }
     )
+
+
+def _matches(name: str, source: any_pb2.Any, regex: str) -> _Predicate:
+    return _Predicate(
+        single_predicate={
+            "input": {"name": name, "typed_config": source},
+            "value_match": {"safe_regex": {"google_re2": {}, "regex": regex}},
+        }
+    )
+
+
+def _not(predicate: _Predicate) -> _Predicate:
+    return _Predicate(not_matcher=predicate)
 
 
 def _rule(gateway: Gateway, usage: UsageRule) -> json_to_metadata_pb2.JsonToMetadata.Rule:
