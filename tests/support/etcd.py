@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import shutil
 import signal
 from collections.abc import AsyncIterator, Sequence
@@ -51,6 +53,12 @@ class RunningEtcd:
         await self.server.start()
 
 
+@functools.cache
+def found_program() -> EtcdProgram:
+    """Found once: asking each candidate for its version takes longer than starting one."""
+    return asyncio.run(find_program())
+
+
 @asynccontextmanager
 async def running_etcd(
     *,
@@ -60,6 +68,6 @@ async def running_etcd(
     scheme: str = "http",
 ) -> AsyncIterator[RunningEtcd]:
     """An etcd with empty data on a free port; the one on PATH if it is sound, else the wheel's."""
-    program = program or await find_program()
+    program = program or await asyncio.to_thread(found_program)
     async with running(program, folder, arguments=arguments, scheme=scheme) as server:
         yield RunningEtcd(server)
