@@ -40,9 +40,7 @@ class Fleet:
         return tuple(m for m in self.members if m.pool == pool)
 
 
-def form_fleet(
-    sessions: Iterable[NodeSession], loads: Mapping[str, NodeLoad], policy: Policy, now: float
-) -> Fleet:
+def form_fleet(sessions: Iterable[NodeSession], loads: Mapping[str, NodeLoad], policy: Policy, now: float) -> Fleet:
     """`loads` by node id; `now` in Unix seconds."""
     members = sorted(
         (
@@ -106,9 +104,7 @@ def _pool(name: str, members: Sequence[Member], policy: Policy) -> Pool:
         nodes=len(members),
         served_name=served_name(first.model),
         aliases=tuple(sorted(common_aliases)),
-        formats=tuple(
-            sorted({m.model.format for m in members}, key=lambda f: (-fidelity_of(f, policy.formats), f))
-        ),
+        formats=tuple(sorted({m.model.format for m in members}, key=lambda f: (-fidelity_of(f, policy.formats), f))),
         hardware_classes=tuple(sorted({m.session.spec.hardware_class for m in members} - {""})),
         load=_pool_load(ready),
     )

@@ -39,7 +39,7 @@ class Health:
         self.servicer = health.aio.HealthServicer()
         self._services = ("", "readiness", *services)
 
-    async def set_ready(self, ready: bool) -> None:  # noqa: FBT001 - a state, not a flag
+    async def set_ready(self, ready: bool) -> None:
         status = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
         await self.servicer.set("liveness", health_pb2.HealthCheckResponse.SERVING)
         for service in self._services:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from google.protobuf.timestamp_pb2 import Timestamp
 from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, node_pb2
 
@@ -174,7 +172,7 @@ def pool_message(pool: Pool) -> fleet_pb2.Pool:
 # --- decisions -----------------------------------------------------------------------------------------------------
 
 
-def decision_message(decision: Decision, would_change: Iterable[str] = ()) -> decision_pb2.Decision:
+def decision_message(decision: Decision) -> decision_pb2.Decision:
     return decision_pb2.Decision(
         action=decision.action,
         endpoint=decision.endpoint,
@@ -185,7 +183,7 @@ def decision_message(decision: Decision, would_change: Iterable[str] = ()) -> de
         sensitivity=_sensitivity_message(decision.sensitivity) if decision.sensitivity else None,
         budget=_budget_message(decision.budget) if decision.budget else None,
         alternatives=[_alternative_message(a) for a in decision.alternatives],
-        would_change=would_change,
+        would_change=decision.would_change,
         pinned=decision.pinned or "",
         refusal=_refusal_message(decision.refusal) if decision.refusal else None,
         stream=decision.stream,

@@ -24,5 +24,5 @@ KEY_POOL: Final = "pool"
 KEY_FORMAT: Final = "format"
 KEY_VERDICT: Final = "verdict"
 KEY_REASON: Final = "reason"
-KEY_EXPLAIN: Final = "explain"  # only for x-headrace-debug: a summary, sent back as x-headrace-decision
+KEY_DEBUG: Final = "debug"  # only for x-headrace-debug: a summary, sent back as x-headrace-decision
 KEY_DECISION: Final = "decision"  # base64 of headrace.v1.Decision, for the control plane

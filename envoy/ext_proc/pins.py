@@ -1,7 +1,7 @@
 """Where the format tier of each session is kept. The first writer wins, so that filters that race agree.
 
-The memory store serves one filter process. Its pins end `ttl` seconds after their last use, and the least recently used
-give way above `capacity`.
+The memory store serves one filter process. Its pins end some time after their last use, and the least recently used give
+way when there are too many: both as the policy's session rules say, which may change while it runs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from controlplane.model import FormatTier
+from controlplane.policy.settings import SessionRules
 
 
 class PinStore(Protocol):
@@ -25,11 +26,15 @@ class PinStore(Protocol):
 
 
 class MemoryPins:
-    def __init__(self, *, ttl: float, capacity: int, clock: Callable[[], float]) -> None:
-        self._ttl = ttl
-        self._capacity = capacity
+    """`clock` gives monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._rules = SessionRules()
         self._clock = clock
         self._pins: OrderedDict[str, tuple[FormatTier, float]] = OrderedDict()
+
+    def configure(self, rules: SessionRules) -> None:
+        self._rules = rules
 
     def __len__(self) -> int:
         return len(self._pins)
@@ -56,7 +61,7 @@ class MemoryPins:
         self._keep(session, tier)
 
     def _keep(self, session: str, tier: FormatTier) -> None:
-        self._pins[session] = (tier, self._clock() + self._ttl)
+        self._pins[session] = (tier, self._clock() + self._rules.ttl_seconds)
         self._pins.move_to_end(session)
-        while len(self._pins) > self._capacity:
+        while len(self._pins) > self._rules.max_sessions:
             self._pins.popitem(last=False)

@@ -12,8 +12,9 @@ from headrace_protos.envoy.config.core.v3 import base_pb2
 from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 from headrace_protos.envoy.type.v3 import http_status_pb2
 
+from controlplane.model import HttpRequest
 from ext_proc.answer import Answer, Reply, Route
-from ext_proc.exchange import Exchange, HttpRequest, TooLarge
+from ext_proc.exchange import Exchange, TooLarge
 from ext_proc.names import NAMESPACE, POOL
 
 

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+
 from controlplane.fleet import form_fleet, pools_by_node, pools_of
 from controlplane.model import CapacityType, FormatTier, NodeLoad, NodeSession, NodeSpec, PoolLoad, ServedModel
 from controlplane.policy.settings import ContextClass, Policy

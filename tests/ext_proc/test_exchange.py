@@ -1,6 +1,7 @@
 import pytest
-from controlplane.model import HttpRequest
 from ext_proc.exchange import Exchange, TooLarge
+
+from controlplane.model import HttpRequest
 
 HEADERS = {":method": "POST", ":path": "/v1/chat/completions"}
 

@@ -1,5 +1,7 @@
-from controlplane.model import FormatTier
 from ext_proc.pins import MemoryPins
+
+from controlplane.model import FormatTier
+from controlplane.policy.settings import SessionRules
 
 
 class Clock:
@@ -9,8 +11,14 @@ class Clock:
         return self.now
 
 
+def memory_pins(clock: Clock, *, capacity: int = 10) -> MemoryPins:
+    pins = MemoryPins(clock)
+    pins.configure(SessionRules(ttl_seconds=10, max_sessions=capacity))
+    return pins
+
+
 async def test_the_first_writer_wins() -> None:
-    pins = MemoryPins(ttl=10, capacity=10, clock=Clock())
+    pins = memory_pins(Clock())
     assert await pins.set_first("s", FormatTier.FULL) is FormatTier.FULL
     assert await pins.set_first("s", FormatTier.QUANTIZED) is FormatTier.FULL
     assert await pins.get("s") is FormatTier.FULL
@@ -18,7 +26,7 @@ async def test_the_first_writer_wins() -> None:
 
 async def test_a_pin_ends_its_ttl_after_the_last_use() -> None:
     clock = Clock()
-    pins = MemoryPins(ttl=10, capacity=10, clock=clock)
+    pins = memory_pins(clock)
     await pins.set_first("s", FormatTier.FULL)
     clock.now = 9
     assert await pins.get("s") is FormatTier.FULL
@@ -30,7 +38,7 @@ async def test_a_pin_ends_its_ttl_after_the_last_use() -> None:
 
 
 async def test_above_capacity_the_least_recently_used_gives_way() -> None:
-    pins = MemoryPins(ttl=10, capacity=2, clock=Clock())
+    pins = memory_pins(Clock(), capacity=2)
     await pins.set_first("a", FormatTier.FULL)
     await pins.set_first("b", FormatTier.FULL)
     await pins.get("a")

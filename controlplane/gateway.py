@@ -1,0 +1,54 @@
+"""What Envoys are told: the gateway as configured, and a cluster for each pool of the fleet."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from xds_server.assembly import gateway_snapshot
+from xds_server.gateway import Endpoint, Gateway, PoolCluster
+from xds_server.snapshot import Snapshot
+
+from controlplane.config.addresses import split_address
+from controlplane.config.settings import Settings
+from controlplane.fleet import Fleet, Member
+
+
+def snapshot_of(fleet: Fleet, settings: Settings) -> Snapshot:
+    return gateway_snapshot(_gateway(fleet, settings), pool_clusters(fleet))
+
+
+def pool_clusters(fleet: Fleet) -> tuple[PoolCluster, ...]:
+    """A cluster for every pool, also for one without a ready node: its requests then get 503 from Envoy itself."""
+    return tuple(_pool_cluster(name, tuple(members)) for name, members in groupby(fleet.members, key=lambda m: m.pool))
+
+
+def _gateway(fleet: Fleet, settings: Settings) -> Gateway:
+    host, port = split_address(settings.gateway.address)
+    default_pool = settings.gateway.default_pool
+    return Gateway(
+        ext_proc=settings.ext_proc.advertise or (settings.ext_proc.listen,),
+        access_log=settings.control_plane.xds_advertise or settings.control_plane.xds,
+        host=host,
+        port=port,
+        max_body_bytes=settings.gateway.max_body_bytes,
+        route_timeout=settings.gateway.route_timeout,
+        stream_idle_timeout=settings.gateway.stream_idle_timeout,
+        max_wait=settings.gateway.max_wait,
+        # A default pool that has no node now must not keep the rest from being published.
+        default_pool=default_pool if any(pool.name == default_pool for pool in fleet.pools) else None,
+    )
+
+
+def _pool_cluster(name: str, members: tuple[Member, ...]) -> PoolCluster:
+    health_paths = {m.session.spec.health_path for m in members}
+    return PoolCluster(
+        name=name,
+        endpoints=tuple(_endpoint(m) for m in members if m.ready),
+        # One cluster has one check: where its engines differ, only a connection is common to them.
+        health_path=next(iter(health_paths)) or None if len(health_paths) == 1 else None,
+    )
+
+
+def _endpoint(member: Member) -> Endpoint:
+    ip, port = split_address(member.session.spec.address)
+    return Endpoint(ip, port, weight=min(max(member.model.max_sequences, 1), 1000))

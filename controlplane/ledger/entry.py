@@ -1,0 +1,91 @@
+"""From one entry of Envoy's HTTP access log to a recorded decision.
+
+The filter leaves its decision in the request's dynamic metadata, Envoy's usage filters leave the engine's token counts
+there, and the access log brings both with the outcome.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import DecodeError
+from google.protobuf.struct_pb2 import Struct
+from headrace_protos.envoy.data.accesslog.v3 import accesslog_pb2
+from headrace_protos.headrace.v1 import decision_pb2
+
+DECISION_NAMESPACE = "headrace"
+DECISION_KEY = "decision"
+USAGE_NAMESPACE = "headrace.usage"
+PROMPT_TOKENS_KEY = "prompt_tokens"
+COMPLETION_TOKENS_KEY = "completion_tokens"
+
+MOST_TOKENS = 2**31
+
+
+def recorded_decision(entry: accesslog_pb2.HTTPAccessLogEntry) -> decision_pb2.RecordedDecision:
+    """Never refuses an entry: what is missing or of a wrong type is left unset."""
+    common = entry.common_properties
+    metadata = common.metadata.filter_metadata
+    outcome = decision_pb2.Outcome(
+        status=entry.response.response_code.value,
+        upstream=_address(common.upstream_remote_address),
+        cluster=common.upstream_cluster,
+        duration_seconds=_seconds(common.duration),
+        flags=_flags(common.response_flags),
+        attempts=common.upstream_request_attempt_count,
+        details=entry.response.response_code_details,
+    )
+    if common.HasField("time_to_first_upstream_rx_byte"):
+        outcome.first_byte_seconds = _seconds(common.time_to_first_upstream_rx_byte)
+    usage = metadata[USAGE_NAMESPACE] if USAGE_NAMESPACE in metadata else Struct()
+    if (prompt_tokens := _tokens(usage, PROMPT_TOKENS_KEY)) is not None:
+        outcome.prompt_tokens = prompt_tokens
+    if (completion_tokens := _tokens(usage, COMPLETION_TOKENS_KEY)) is not None:
+        outcome.completion_tokens = completion_tokens
+    recorded = decision_pb2.RecordedDecision(
+        request_id=entry.request.request_id,
+        time=common.start_time,
+        outcome=outcome,
+    )
+    if DECISION_NAMESPACE in metadata:
+        decision = _decision(metadata[DECISION_NAMESPACE])
+        if decision is not None:
+            recorded.decision.CopyFrom(decision)
+    return recorded
+
+
+def _decision(metadata: Struct) -> decision_pb2.Decision | None:
+    if DECISION_KEY not in metadata.fields:
+        return None
+    try:
+        encoded = base64.b64decode(metadata.fields[DECISION_KEY].string_value, validate=True)
+        return decision_pb2.Decision.FromString(encoded)
+    except (binascii.Error, DecodeError):
+        return None
+
+
+def _tokens(usage: Struct, key: str) -> int | None:
+    if key not in usage.fields:
+        return None
+    value = usage.fields[key]
+    if value.WhichOneof("kind") != "number_value" or not 0 <= value.number_value < MOST_TOKENS:
+        return None
+    return int(value.number_value)
+
+
+def _seconds(duration: Duration) -> float:
+    return duration.seconds + duration.nanos / 1e9
+
+
+def _address(address: object) -> str:
+    socket = getattr(address, "socket_address", None)
+    if socket is None or not socket.address:
+        return ""
+    host = f"[{socket.address}]" if ":" in socket.address else socket.address
+    return f"{host}:{socket.port_value}"
+
+
+def _flags(flags: accesslog_pb2.ResponseFlags) -> list[str]:
+    return [field.name for field, _ in flags.ListFields()]

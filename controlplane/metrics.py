@@ -1,0 +1,111 @@
+"""The control plane's Prometheus metrics. Every label comes from a closed set or from the fleet, never from a client."""
+
+from __future__ import annotations
+
+from headrace_protos.headrace.v1 import decision_pb2
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from controlplane.fleet import Fleet
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+
+
+class ControlPlaneMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._nodes = Gauge("headrace_nodes", "Registered nodes.", registry=registry)
+        self._pool_nodes = Gauge(
+            "headrace_pool_nodes", "Nodes of each pool by state.", ("pool", "state"), registry=registry
+        )
+        self._pool_running = Gauge("headrace_pool_running", "Sequences running.", ("pool",), registry=registry)
+        self._pool_waiting = Gauge("headrace_pool_waiting", "Requests waiting.", ("pool",), registry=registry)
+        self._registrations = Counter(
+            "headrace_registrations", "Registrations by result.", ("result",), registry=registry
+        )
+        self._heartbeats = Counter("headrace_heartbeats", "Load reports by result.", ("result",), registry=registry)
+        self._etcd_up = Gauge("headrace_etcd_up", "1 while etcd answers, else 0.", registry=registry)
+        self._views = Counter("headrace_fleet_views", "Views of the fleet published.", registry=registry)
+        self._envoys = Gauge("headrace_xds_envoys", "Connected Envoys.", registry=registry)
+        self._xds_updates = Counter(
+            "headrace_xds_updates", "xDS responses by type and answer.", ("type", "answer"), registry=registry
+        )
+        self._filter_workers = Gauge(
+            "headrace_filter_workers", "Filter workers that watch the routing table.", registry=registry
+        )
+        self._requests = Counter(
+            "headrace_requests",
+            "Requests in the access log, by pool, verdict and status class.",
+            ("pool", "verdict", "status"),
+            registry=registry,
+        )
+        self._undecided = Counter(
+            "headrace_requests_without_decision", "Requests whose decision the access log lacks.", registry=registry
+        )
+        self._request_seconds = Histogram(
+            "headrace_request_seconds", "Whole duration.", ("pool",), registry=registry, buckets=_SECONDS
+        )
+        self._first_byte_seconds = Histogram(
+            "headrace_first_byte_seconds",
+            "Time to the first byte from the engine.",
+            ("pool",),
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self._tokens = Counter(
+            "headrace_tokens", "Tokens by the engines' own count.", ("pool", "kind"), registry=registry
+        )
+        self._usage_missing = Counter(
+            "headrace_usage_missing", "Answered requests without usage.", ("pool",), registry=registry
+        )
+        self._pools: set[str] = set()
+
+    def view_published(self, fleet: Fleet, nodes: int) -> None:
+        self._views.inc()
+        self._nodes.set(nodes)
+        for pool in fleet.pools:
+            self._pool_nodes.labels(pool.name, "ready").set(pool.ready_nodes)
+            self._pool_nodes.labels(pool.name, "not_ready").set(pool.nodes - pool.ready_nodes)
+            self._pool_running.labels(pool.name).set(pool.load.running if pool.load else 0)
+            self._pool_waiting.labels(pool.name).set(pool.load.waiting if pool.load else 0)
+        names = {pool.name for pool in fleet.pools}
+        for gone in self._pools - names:
+            self._pool_nodes.remove(gone, "ready")
+            self._pool_nodes.remove(gone, "not_ready")
+            self._pool_running.remove(gone)
+            self._pool_waiting.remove(gone)
+        self._pools = names
+
+    def registered(self, result: str) -> None:
+        self._registrations.labels(result).inc()
+
+    def heartbeat(self, result: str) -> None:
+        self._heartbeats.labels(result).inc()
+
+    def etcd_up(self, up: bool) -> None:
+        self._etcd_up.set(int(up))
+
+    def envoys(self, count: int) -> None:
+        self._envoys.set(count)
+
+    def xds_update(self, kind: str, answer: str) -> None:
+        self._xds_updates.labels(kind, answer).inc()
+
+    def filter_workers(self, count: int) -> None:
+        self._filter_workers.set(count)
+
+    def request_finished(self, recorded: decision_pb2.RecordedDecision) -> None:
+        """The pool's name in the decision is one that this fleet gave, so it is fit for a label."""
+        outcome = recorded.outcome
+        if not recorded.HasField("decision"):
+            self._undecided.inc()
+        pool = recorded.decision.pool or "none"
+        verdict = recorded.decision.sensitivity.verdict or "none"
+        self._requests.labels(pool, verdict, f"{outcome.status // 100}xx").inc()
+        self._request_seconds.labels(pool).observe(outcome.duration_seconds)
+        if outcome.HasField("first_byte_seconds"):
+            self._first_byte_seconds.labels(pool).observe(outcome.first_byte_seconds)
+        if outcome.HasField("prompt_tokens"):
+            self._tokens.labels(pool, "prompt").inc(outcome.prompt_tokens)
+        if outcome.HasField("completion_tokens"):
+            self._tokens.labels(pool, "completion").inc(outcome.completion_tokens)
+        elif outcome.status == 200 and pool != "none":
+            self._usage_missing.labels(pool).inc()

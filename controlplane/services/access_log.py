@@ -1,0 +1,29 @@
+"""Receives Envoy's access log: one stream per Envoy worker, each entry a request with its decision and outcome."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+from headrace_protos.envoy.service.accesslog.v3 import als_pb2, als_pb2_grpc
+from headrace_protos.headrace.v1 import decision_pb2
+
+from controlplane.ledger.entry import recorded_decision
+
+SERVICE = "envoy.service.accesslog.v3.AccessLogService"
+
+
+class AccessLogServicer(als_pb2_grpc.AccessLogServiceServicer):
+    def __init__(self, record: Callable[[decision_pb2.RecordedDecision], None]) -> None:
+        self._record = record
+
+    async def StreamAccessLogs(  # noqa: N802 - gRPC's name
+        self,
+        request_iterator: AsyncIterator[als_pb2.StreamAccessLogsMessage],
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> als_pb2.StreamAccessLogsResponse:
+        async for message in request_iterator:
+            for entry in message.http_logs.log_entry:
+                self._record(recorded_decision(entry))
+        return als_pb2.StreamAccessLogsResponse()

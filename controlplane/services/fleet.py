@@ -1,0 +1,134 @@
+"""headrace.v1.Fleet: shows the view in force, streams the routing table, explains and lists decisions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
+
+from controlplane.fleet import pools_by_node
+from controlplane.ledger.recent import RecentDecisions
+from controlplane.messages import decision_message, node_load_message, node_spec_message, pool_message, timestamp
+from controlplane.model import HttpRequest
+from controlplane.policy.explain import explain_request
+from controlplane.view import CurrentView, View
+
+SERVICE = "headrace.v1.Fleet"
+
+DEFAULT_DECISIONS = 20
+MAX_EXPLAINED_BYTES = 10 * 2**20
+
+StatusOf = Callable[[View | None, tuple[str, ...]], fleet_pb2.GetStatusResponse]
+
+
+class FleetServicer(fleet_pb2_grpc.FleetServicer):
+    """`clock` gives Unix seconds. `status_of` sums up the process around this service."""
+
+    def __init__(
+        self,
+        current: CurrentView,
+        decisions: RecentDecisions,
+        status_of: StatusOf,
+        clock: Callable[[], float],
+    ) -> None:
+        self._current = current
+        self._decisions = decisions
+        self._status_of = status_of
+        self._clock = clock
+        self._watchers: Counter[str] = Counter()
+
+    async def ListNodes(  # noqa: N802
+        self, request: fleet_pb2.ListNodesRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> fleet_pb2.ListNodesResponse:
+        view = await self._view(context)
+        return fleet_pb2.ListNodesResponse(nodes=list_nodes(view, request.model, self._clock()))
+
+    async def ListPools(  # noqa: N802
+        self, request: fleet_pb2.ListPoolsRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> fleet_pb2.ListPoolsResponse:
+        view = await self._view(context)
+        pools = (pool for pool in view.fleet.pools if request.model in ("", pool.model))
+        return fleet_pb2.ListPoolsResponse(pools=[pool_message(pool) for pool in pools])
+
+    async def WatchRoutingTable(  # noqa: N802
+        self, request: fleet_pb2.WatchRoutingTableRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[fleet_pb2.WatchRoutingTableResponse]:
+        worker = request.worker_id or context.peer()
+        self._watchers[worker] += 1
+        sent = ""
+        try:
+            async for view in self._current.changes():
+                if view.table.version != sent:
+                    sent = view.table.version
+                    yield fleet_pb2.WatchRoutingTableResponse(table=view.table_message)
+        finally:
+            self._watchers[worker] -= 1
+            if not self._watchers[worker]:
+                del self._watchers[worker]
+
+    async def Explain(  # noqa: N802
+        self, request: fleet_pb2.ExplainRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> fleet_pb2.ExplainResponse:
+        view = await self._view(context)
+        if len(request.body) > MAX_EXPLAINED_BYTES:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"body: {len(request.body)} bytes; at most {MAX_EXPLAINED_BYTES} can be explained",
+            )
+        decision = explain_request(
+            HttpRequest(
+                method=request.method or "POST",
+                path=request.path or "/v1/chat/completions",
+                headers={name.lower(): value for name, value in request.headers.items()},
+                body=request.body,
+            ),
+            view.table,
+        )
+        return fleet_pb2.ExplainResponse(decision=decision_message(decision))
+
+    async def ListDecisions(  # noqa: N802
+        self, request: fleet_pb2.ListDecisionsRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> fleet_pb2.ListDecisionsResponse:
+        newest = self._decisions.newest(request.limit or DEFAULT_DECISIONS, model=request.model, pool=request.pool)
+        return fleet_pb2.ListDecisionsResponse(decisions=newest)
+
+    async def GetStatus(  # noqa: N802
+        self, request: fleet_pb2.GetStatusRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> fleet_pb2.GetStatusResponse:
+        return self._status_of(self._current.value, tuple(sorted(self._watchers)))
+
+    async def _view(self, context: grpc.aio.ServicerContext[Any, Any]) -> View:
+        view = self._current.value
+        if view is None:
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE, "the fleet has not been read from etcd yet; `headrace status` says why"
+            )
+        assert view is not None
+        return view
+
+
+def list_nodes(view: View, model: str, now: float) -> list[fleet_pb2.Node]:
+    """The node sessions of the view that serve `model` (all when empty), ordered by node id. `now` in Unix seconds."""
+    pools = pools_by_node(view.fleet)
+    ready = {member.session.spec.node_id for member in view.fleet.members if member.ready}
+    nodes = []
+    for node_id, session in sorted(view.sessions.items()):
+        if model and all(model != served.id for served in session.spec.models):
+            continue
+        load = view.loads.get(node_id)
+        nodes.append(
+            fleet_pb2.Node(
+                session_id=session.session_id,
+                spec=node_spec_message(session.spec),
+                registered_at=timestamp(session.registered_at),
+                draining=session.draining,
+                ready=node_id in ready,
+                load=node_load_message(load) if load else None,
+                load_age_seconds=max(now - load.reported_at, 0.0) if load else 0.0,
+                pools=pools.get(node_id, ()),
+            )
+        )
+    return nodes

@@ -1,0 +1,78 @@
+"""Sums up a control plane for `headrace status`: counts, connections, and the conditions an operator should look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headrace_protos.headrace.v1 import fleet_pb2
+
+from controlplane.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What `summarise` needs besides the view. `etcd_trouble` and `policy_fault` are None when all is well."""
+
+    version: str
+    uptime_seconds: float
+    etcd_trouble: str | None
+    policy_fault: str | None
+    envoys: tuple[fleet_pb2.EnvoyStatus, ...]
+    filter_workers: tuple[str, ...]
+
+
+def summarise(view: View | None, around: Surroundings) -> fleet_pb2.GetStatusResponse:
+    nodes = len(view.sessions) if view else 0
+    ready = len({m.session.session_id for m in view.fleet.members if m.ready}) if view else 0
+    return fleet_pb2.GetStatusResponse(
+        version=around.version,
+        uptime_seconds=around.uptime_seconds,
+        etcd=around.etcd_trouble or "connected",
+        ready_nodes=ready,
+        nodes=nodes,
+        pools=len(view.fleet.pools) if view else 0,
+        routing_table_version=view.table.version if view else "",
+        envoys=around.envoys,
+        filter_workers=around.filter_workers,
+        conditions=list(_conditions(view, around)),
+    )
+
+
+def _conditions(view: View | None, around: Surroundings) -> Iterable[fleet_pb2.Condition]:
+    if around.etcd_trouble:
+        yield fleet_pb2.Condition(
+            name="etcd_unreachable",
+            message=f"{around.etcd_trouble}; traffic goes on with the last state, but no node can join or leave",
+        )
+    for envoy in around.envoys:
+        if envoy.rejected_updates:
+            yield fleet_pb2.Condition(
+                name="xds_update_rejected",
+                message=f"Envoy {envoy.node_id} refused {envoy.rejected_updates} updates and keeps what it had; "
+                f"the last: {envoy.last_rejection}",
+            )
+    if around.policy_fault:
+        yield fleet_pb2.Condition(
+            name="policy_unreadable",
+            message=f"the policy set by an operator is not in force: {around.policy_fault}",
+        )
+    if view is not None and not view.sessions:
+        yield fleet_pb2.Condition(
+            name="no_nodes", message="no node is registered; start `headrace node` beside each engine"
+        )
+    if view is not None:
+        for pool in view.fleet.pools:
+            if not pool.ready_nodes:
+                yield fleet_pb2.Condition(
+                    name="pool_without_ready_node",
+                    message=f"{pool.name}: none of its {pool.nodes} nodes gets traffic; `headrace nodes` says why",
+                )
+    if not around.envoys:
+        yield fleet_pb2.Condition(
+            name="no_envoy", message="no Envoy is connected over xDS; start `headrace envoy` or check its bootstrap"
+        )
+    if not around.filter_workers:
+        yield fleet_pb2.Condition(
+            name="no_filter", message="no filter watches the routing table; start `headrace ext-proc`"
+        )

@@ -1,0 +1,64 @@
+"""The filter's Prometheus metrics. Every label comes from a closed set or from the fleet, never from a client."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from controlplane.model import Decision
+
+_SECONDS = (0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 1.0)
+
+
+class FilterMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._decisions = Counter(
+            "headrace_decisions",
+            "Decisions by action, verdict, pool and first reason.",
+            ("action", "endpoint", "verdict", "pool", "reason"),
+            registry=registry,
+        )
+        self._decision_seconds = Histogram(
+            "headrace_decision_seconds",
+            "Time from the whole request to its answer, within the filter.",
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self._budget_tokens = Histogram(
+            "headrace_budget_tokens",
+            "Estimated tokens of prompt and output together.",
+            registry=registry,
+            buckets=(64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072),
+        )
+        self._tables = Counter("headrace_routing_tables_received", "Routing tables received.", registry=registry)
+        self._table_pools = Gauge("headrace_routing_table_pools", "Pools in the routing table.", registry=registry)
+        self._table_time = Gauge(
+            "headrace_routing_table_received_timestamp_seconds", "When the last table arrived.", registry=registry
+        )
+        self._connected = Gauge(
+            "headrace_feed_connected", "1 while a control plane sends routing tables, else 0.", registry=registry
+        )
+        self._sessions = Gauge("headrace_session_pins", "Sessions with a pinned format tier.", registry=registry)
+
+    def decided(self, decision: Decision, seconds: float) -> None:
+        self._decisions.labels(
+            decision.action,
+            decision.endpoint,
+            decision.sensitivity.verdict if decision.sensitivity else "none",
+            decision.pool.name if decision.pool else "none",
+            decision.reasons[0] if decision.reasons else "none",
+        ).inc()
+        self._decision_seconds.observe(seconds)
+        if decision.budget is not None:
+            self._budget_tokens.observe(decision.budget.total)
+
+    def table_received(self, pools: int, at: float) -> None:
+        """`at` in Unix seconds."""
+        self._tables.inc()
+        self._table_pools.set(pools)
+        self._table_time.set(at)
+
+    def feed_connected(self, connected: bool) -> None:
+        self._connected.set(int(connected))
+
+    def count_sessions(self, count: int) -> None:
+        self._sessions.set(count)

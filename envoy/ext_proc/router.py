@@ -1,0 +1,185 @@
+"""What happens with one whole request: parse, look up its session, decide, remember the session, answer.
+
+Never raises: a fault of our own is a 500 with a reason, logged without any part of the request.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from opentelemetry import trace
+from opentelemetry.util.types import AttributeValue
+
+from controlplane.messages import decision_message
+from controlplane.model import Action, Ask, Decision, HttpRequest, Reason, Refusal
+from controlplane.policy.ask import parse
+from controlplane.policy.decide import decide, refused
+from controlplane.policy.pins import tier_to_pin
+from controlplane.policy.table import RoutingTable
+from ext_proc import names
+from ext_proc.answer import JSON, Answer, Reply, Route, error_body
+from ext_proc.exchange import TooLarge
+from ext_proc.pins import PinStore
+from ext_proc.rewrite import replace_string
+
+_log = logging.getLogger(__name__)
+_tracer = trace.get_tracer(__name__)
+
+_NOT_READY = Refusal(
+    503, "server_error", "not_ready", "The router has no routing table yet; try again shortly.", retry_after=1.0
+)
+_INTERNAL_ERROR = Refusal(
+    500, "server_error", "internal_error", "The router failed to decide about this request; this is a fault of its own."
+)
+
+
+class Observer(Protocol):
+    """Told of each decision, for metrics."""
+
+    def decided(self, decision: Decision, seconds: float) -> None: ...
+
+
+class Router:
+    """Answers requests by the table in force. `table` returns None until the first one has arrived."""
+
+    def __init__(self, table: Callable[[], RoutingTable | None], pins: PinStore, observer: Observer) -> None:
+        self._table = table
+        self._pins = pins
+        self._observer = observer
+
+    async def answer(self, request: HttpRequest | TooLarge) -> Answer:
+        started = time.perf_counter()
+        with _tracer.start_as_current_span("headrace.decide") as span:
+            try:
+                decision, answer = await self._answer(request)
+            except Exception:
+                _log.exception("internal error while deciding")
+                decision = refused(_INTERNAL_ERROR, Reason.INTERNAL_ERROR)
+                answer = _refuse(decision, _INTERNAL_ERROR)
+            if span.is_recording():
+                span.set_attributes(_span_attributes(decision))
+        self._observer.decided(decision, time.perf_counter() - started)
+        return answer
+
+    async def _answer(self, request: HttpRequest | TooLarge) -> tuple[Decision, Answer]:
+        if isinstance(request, TooLarge):
+            return _refusal(_too_large(request.limit), Reason.BODY_TOO_LARGE)
+        table = self._table()
+        if table is None:
+            return _refusal(_NOT_READY, Reason.NOT_READY)
+        ask = parse(request, table.policy)
+        if isinstance(ask, Refusal):
+            return _refusal(ask, Reason.BAD_REQUEST)
+        decision = await self._decide(ask, table)
+        if decision.action is Action.ANSWER:
+            return decision, _list_models(decision, table)
+        if decision.refusal is not None or decision.pool is None:
+            return decision, _refuse(decision, decision.refusal or _INTERNAL_ERROR)
+        accepted = (decision.pool.served_name, *decision.pool.aliases)
+        body = None
+        if ask.model is not None and ask.model not in accepted:
+            body = replace_string(request.body, "model", decision.pool.served_name)
+        return decision, Route(decision.pool.name, _metadata(decision, debug=ask.debug), body)
+
+    async def _decide(self, ask: Ask, table: RoutingTable) -> Decision:
+        """A session's first decision pins its format tier; of filters that race, all obey the first."""
+        pin = await self._pins.get(ask.session) if ask.session is not None else None
+        decision = decide(ask, table, pin)
+        tier = tier_to_pin(decision)
+        if ask.session is None or tier is None or tier is pin:
+            return decision
+        if pin is not None:
+            await self._pins.replace(ask.session, tier)
+            return decision
+        winner = await self._pins.set_first(ask.session, tier)
+        return decision if winner is tier else decide(ask, table, winner)
+
+
+def _refusal(refusal: Refusal, reason: Reason) -> tuple[Decision, Reply]:
+    decision = refused(refusal, reason)
+    return decision, _refuse(decision, refusal)
+
+
+def _refuse(decision: Decision, refusal: Refusal) -> Reply:
+    headers = [*JSON, (names.RESPONSE_REASON, refusal.code)]
+    if refusal.retry_after is not None:
+        headers.append(("retry-after", str(max(1, round(refusal.retry_after)))))
+    return Reply(
+        status=refusal.status,
+        headers=tuple(headers),
+        body=error_body(refusal),
+        metadata=_metadata(decision, debug=False),
+        details=f"headrace_{refusal.code}",
+    )
+
+
+def _list_models(decision: Decision, table: RoutingTable) -> Reply:
+    """The fleet's models, as OpenAI lists them."""
+    data = [{"id": model, "object": "model", "created": 0, "owned_by": "headrace"} for model in table.models]
+    return Reply(
+        status=200,
+        headers=JSON,
+        body=json.dumps({"object": "list", "data": data}).encode(),
+        metadata=_metadata(decision, debug=False),
+        details="headrace_listed_models",
+    )
+
+
+def _too_large(limit: int) -> Refusal:
+    return Refusal(
+        413,
+        "invalid_request_error",
+        "request_too_large",
+        f"The request body exceeds the gateway's limit of {limit} bytes; send less, or raise gateway.max_body_bytes.",
+    )
+
+
+def _metadata(decision: Decision, *, debug: bool) -> Mapping[str, str]:
+    """What response headers and the access log read."""
+    message = decision_message(decision)
+    metadata = {
+        names.KEY_REASON: decision.reasons[0],
+        names.KEY_DECISION: base64.b64encode(message.SerializeToString()).decode(),
+    }
+    if decision.pool is not None:
+        metadata[names.KEY_POOL] = decision.pool.name
+        metadata[names.KEY_FORMAT] = decision.pool.tier
+    if decision.sensitivity is not None:
+        metadata[names.KEY_VERDICT] = decision.sensitivity.verdict
+    if debug:
+        metadata[names.KEY_DEBUG] = _summary(decision)
+    return metadata
+
+
+def _summary(decision: Decision) -> str:
+    """The decision in one line of JSON, for a response header."""
+    summary: dict[str, object] = {"reasons": decision.reasons, "pinned": decision.pinned}
+    if decision.sensitivity is not None:
+        summary["score"] = round(decision.sensitivity.score, 2)
+        summary["contributions"] = {c.name: round(c.points, 2) for c in decision.sensitivity.contributions}
+    if decision.budget is not None:
+        summary["prompt_tokens"] = decision.budget.prompt_tokens
+        summary["output_tokens"] = decision.budget.output_tokens
+        summary["category"] = decision.budget.category
+    return json.dumps(summary, separators=(",", ":"))
+
+
+def _span_attributes(decision: Decision) -> dict[str, AttributeValue]:
+    attributes: dict[str, AttributeValue] = {
+        "headrace.action": decision.action,
+        "headrace.reasons": decision.reasons,
+        "gen_ai.operation.name": decision.endpoint,
+    }
+    if decision.pool is not None:
+        attributes["gen_ai.request.model"] = decision.model
+        attributes["headrace.pool"] = decision.pool.name
+    if decision.sensitivity is not None:
+        attributes["headrace.verdict"] = decision.sensitivity.verdict
+    if decision.budget is not None:
+        attributes["headrace.budget.tokens"] = decision.budget.total
+    return attributes

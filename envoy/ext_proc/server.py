@@ -1,0 +1,68 @@
+"""One filter process: the feed of routing tables, the router and the transport, put together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from controlplane.grpc_calling import ControlPlaneTarget
+from controlplane.policy.table import RoutingTable
+from ext_proc.feed import Feed
+from ext_proc.metrics import FilterMetrics
+from ext_proc.pins import MemoryPins
+from ext_proc.router import Router
+from ext_proc.transport import GrpcAioTransport
+
+_log = logging.getLogger(__name__)
+
+STOP_SECONDS = 5.0
+TICK_SECONDS = 1.0
+
+
+class FilterServer:
+    """Serves until `stop` is set. It is ready once the first routing table has arrived, and stays so with the last one."""
+
+    def __init__(
+        self,
+        listen: str,
+        control_planes: Sequence[ControlPlaneTarget],
+        worker_id: str,
+        metrics: FilterMetrics,
+        dice: Callable[[], float],
+        *,
+        max_body_bytes: int,
+    ) -> None:
+        self._table: RoutingTable | None = None
+        self._metrics = metrics
+        self._pins = MemoryPins(clock=time.monotonic)
+        router = Router(lambda: self._table, self._pins, metrics)
+        self._transport = GrpcAioTransport(listen, router.answer, max_body_bytes=max_body_bytes)
+        self._feed = Feed(control_planes, worker_id, self._take, metrics.feed_connected, dice)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await self._transport.health.set_ready(False)
+        await self._transport.start()
+        _log.info("filter serving address=%s", self._transport.address)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                working = [tasks.create_task(self._feed.run()), tasks.create_task(self._count_sessions())]
+                await stop.wait()
+                for task in working:
+                    task.cancel()
+        finally:
+            await self._transport.stop(STOP_SECONDS)
+
+    async def _take(self, table: RoutingTable) -> None:
+        first = self._table is None
+        self._table = table
+        self._pins.configure(table.policy.sessions)
+        self._metrics.table_received(len(table.pools), time.time())
+        if first:
+            await self._transport.health.set_ready(True)
+
+    async def _count_sessions(self) -> None:
+        while True:
+            self._metrics.count_sessions(len(self._pins))
+            await asyncio.sleep(TICK_SECONDS)

@@ -1,0 +1,80 @@
+"""`headrace explain`: what would be decided about a request, and why, by a running fleet or one written down."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
+
+from controlplane.registry.fleet_file import load_fleet
+from controlplane.errors import ConfigurationError
+from controlplane.fleet import form_fleet
+from controlplane.messages import decision_message
+from controlplane.model import HttpRequest
+from controlplane.policy.explain import explain_request
+from controlplane.policy.table import compile_table
+from headrace import tables
+from headrace.commands.calling import call, print_json
+from headrace.commands.options import (
+    AsJson,
+    ConfigFile,
+    ControlPlaneAddress,
+    TokenFile,
+    chosen_target,
+    read_settings,
+    read_text,
+)
+
+
+def explain(
+    body: Annotated[Path | None, typer.Argument(metavar="[FILE or -]", help="The request's body as JSON.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="A request header; repeatable.")
+    ] = None,
+    path: Annotated[str, typer.Option(help="The request's path.")] = "/v1/chat/completions",
+    fleet: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Decide offline, by this list of nodes, without a control plane.")
+    ] = None,
+    config: ConfigFile = None,
+    control_plane: ControlPlaneAddress = None,
+    token_file: TokenFile = None,
+    json: AsJson = False,
+) -> None:
+    """Show what would be decided about a request, and why; nothing is sent to any engine."""
+    request = HttpRequest("POST", path, dict(_header(text) for text in header or ()), _read_body(body))
+    if fleet is not None:
+        policy = read_settings(config).policy
+        now = time.time()
+        written = load_fleet(read_text(fleet), str(fleet), now)
+        pools = form_fleet(written.sessions, written.loads, policy, now).pools
+        decision = decision_message(explain_request(request, compile_table("offline", pools, policy)))
+    else:
+        target = chosen_target(config, control_plane, token_file)
+        message = fleet_pb2.ExplainRequest(
+            method=request.method, path=request.path, headers=request.headers, body=request.body
+        )
+        decision = call(target, fleet_pb2_grpc.FleetStub, lambda s: s.Explain, message).decision
+    if json:
+        print_json(decision)
+    else:
+        tables.show_explanation(decision)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise typer.BadParameter(f"{text!r} is no header; write 'NAME: VALUE'", param_hint="--header")
+    return name.strip().lower(), value.strip()
+
+
+def _read_body(file: Path | None) -> bytes:
+    if file is None or str(file) == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ConfigurationError([f"{file}: cannot be read: {error.strerror}"]) from error

@@ -1,0 +1,60 @@
+"""Options that several commands share, and what stands behind them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controlplane.config.load import load
+from controlplane.config.settings import Settings
+from controlplane.errors import ConfigurationError
+from controlplane.grpc_calling import ControlPlaneTarget
+from headrace.credentials import target
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", envvar="HEADRACE_CONFIG", metavar="FILE", help="YAML configuration; without it, defaults."),
+]
+ControlPlaneAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--control-plane",
+        "-s",
+        envvar="HEADRACE_CONTROL_PLANE",
+        metavar="HOST:PORT",
+        help="gRPC address of a control plane; without it, the configuration's.",
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file", envvar="HEADRACE_TOKEN_FILE", metavar="FILE", help="File whose first line is the token to show."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+def read_text(file: Path) -> str:
+    """Raises ConfigurationError when the file cannot be read as UTF-8."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError([f"{file}: cannot be read: {error.strerror}"]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError([f"{file}: is not UTF-8 text: {error}"]) from error
+
+
+def read_settings(file: Path | None) -> Settings:
+    """All defaults without a file. Raises ConfigurationError with every fault of it."""
+    return Settings() if file is None else load(read_text(file), str(file))
+
+
+def chosen_target(config: Path | None, address: str | None, token_file: Path | None) -> ControlPlaneTarget:
+    settings = read_settings(config)
+    caller = settings.caller
+    if token_file is not None:
+        caller = replace(caller, token_file=str(token_file))
+    return target(address or settings.ext_proc.control_planes[0], caller)

@@ -1,0 +1,73 @@
+"""Reads the files that settings name for tokens, passwords and certificates. What they hold is never shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from controlplane.config.settings import CallerSettings, EtcdSettings, TlsSettings
+from controlplane.errors import ConfigurationError
+from controlplane.etcd.connection import EtcdAccess
+from controlplane.grpc_calling import ChannelTls, ControlPlaneTarget
+from controlplane.grpc_serving import ServerTls
+
+
+def server_tls(tls: TlsSettings) -> ServerTls | None:
+    if tls.cert_file is None or tls.key_file is None:
+        return None
+    return ServerTls(
+        certificate=_bytes("control_plane.tls.cert_file", tls.cert_file),
+        key=_bytes("control_plane.tls.key_file", tls.key_file),
+        client_ca=_bytes("control_plane.tls.client_ca_file", tls.client_ca_file) if tls.client_ca_file else None,
+    )
+
+
+def target(address: str, caller: CallerSettings) -> ControlPlaneTarget:
+    tokens = read_tokens("caller.token_file", caller.token_file)
+    return ControlPlaneTarget(address, tokens[0] if tokens else None, _channel_tls(caller))
+
+
+def _channel_tls(caller: CallerSettings) -> ChannelTls | None:
+    if caller.ca_file is None:
+        return None
+    return ChannelTls(
+        ca=_bytes("caller.ca_file", caller.ca_file),
+        certificate=_bytes("caller.cert_file", caller.cert_file) if caller.cert_file else None,
+        key=_bytes("caller.key_file", caller.key_file) if caller.key_file else None,
+    )
+
+
+def read_tokens(setting: str, file: str | None) -> tuple[str, ...]:
+    """One token per line; blank lines and lines that begin with # do not count. Empty when there is no file.
+
+    Raises ConfigurationError when the file cannot be read, holds none, or holds one that a header cannot carry.
+    """
+    if file is None:
+        return ()
+    lines = [line.strip() for line in _bytes(setting, file).decode("utf-8", "replace").splitlines()]
+    tokens = tuple(line for line in lines if line and not line.startswith("#"))
+    if not tokens:
+        raise ConfigurationError([f"{setting}: {file} holds no token; write one per line"])
+    if not all(token.isascii() and token.isprintable() and " " not in token for token in tokens):
+        raise ConfigurationError([f"{setting}: {file} holds a token with blanks or other than printable ASCII"])
+    return tokens
+
+
+def etcd_access(etcd: EtcdSettings) -> EtcdAccess:
+    password = None
+    if etcd.password_file is not None:
+        password = _bytes("etcd.password_file", etcd.password_file).decode("utf-8", "replace").strip("\r\n")
+    return EtcdAccess(
+        endpoints=etcd.endpoints,
+        ca_file=Path(etcd.ca_file) if etcd.ca_file else None,
+        cert_file=Path(etcd.cert_file) if etcd.cert_file else None,
+        key_file=Path(etcd.key_file) if etcd.key_file else None,
+        user=etcd.username,
+        password=password,
+    )
+
+
+def _bytes(setting: str, file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise ConfigurationError([f"{setting}: {file} cannot be read: {error.strerror}"]) from error

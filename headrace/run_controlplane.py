@@ -1,0 +1,210 @@
+"""One control-plane process: the registry, the publisher, and gRPC servers for nodes and people, and for Envoys."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from importlib import metadata
+
+from headrace_protos.envoy.service.accesslog.v3 import als_pb2_grpc
+from headrace_protos.headrace.v1 import admin_pb2_grpc, decision_pb2, fleet_pb2, fleet_pb2_grpc, registry_pb2_grpc
+from xds_server.resource import ResourceType
+from xds_server.server import DiscoveryService, EnvoyState
+from xds_server.stream import Rejected
+
+from controlplane.config.settings import Settings
+from controlplane.etcd.client import EtcdClient
+from controlplane.fleet import pools_of
+from controlplane.gateway import snapshot_of
+from controlplane.grpc_serving import Health, bind, new_server
+from controlplane.ledger.recent import RecentDecisions
+from controlplane.metrics import ControlPlaneMetrics
+from controlplane.model import NodeSpec
+from controlplane.publisher import Publisher
+from controlplane.registry.following import FleetFollower
+from controlplane.registry.keys import Keys
+from controlplane.registry.store import NodeStore
+from controlplane.services import access_log, admin, fleet, registry
+from controlplane.services.access import BearerTokens
+from controlplane.status import Surroundings, summarise
+from controlplane.view import CurrentView, View
+from headrace.credentials import etcd_access, read_tokens, server_tls
+from headrace.signals import stop_requested
+from headrace.telemetry import metrics_port, new_metrics, telemetry
+
+_log = logging.getLogger(__name__)
+
+STOP_SECONDS = 2.0
+TICK_SECONDS = 1.0
+DISCOVERY_SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
+
+
+class ControlPlane:
+    """The parts of one control plane and what flows between them."""
+
+    def __init__(self, settings: Settings, client: EtcdClient, metrics: ControlPlaneMetrics) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._started = time.monotonic()
+        keys = Keys(f"/headrace/v1/{settings.cluster}/")
+        formats = settings.policy.formats
+        self._store = NodeStore(
+            client, keys, formats=(*formats.full, *formats.quantized), lease_seconds=int(settings.control_plane.lease)
+        )
+        self._follower = FleetFollower(client, keys, grace=settings.control_plane.lease)
+        self._current = CurrentView()
+        self._publisher = Publisher(settings.policy, self._current, self._publish, time.time)
+        self._decisions = RecentDecisions(settings.control_plane.recent_decisions)
+        self._discovery = DiscoveryService(_XdsObserver(metrics), f"headrace-{settings.cluster}")
+        self._fleet_health = Health([registry.SERVICE, fleet.SERVICE, admin.SERVICE])
+        self._envoy_health = Health([DISCOVERY_SERVICE, access_log.SERVICE])
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serves until `stop` is set. Raises OSError when an address cannot be had."""
+        control = self._settings.control_plane
+        tls = server_tls(control.tls)
+        fleet_server = new_server(
+            [registry.SERVICE, fleet.SERVICE, admin.SERVICE],
+            self._fleet_health,
+            interceptors=[
+                BearerTokens(
+                    node_tokens=read_tokens("control_plane.auth.node_tokens_file", control.auth.node_tokens_file),
+                    operator_tokens=read_tokens(
+                        "control_plane.auth.operator_tokens_file", control.auth.operator_tokens_file
+                    ),
+                )
+            ],
+        )
+        registry_pb2_grpc.add_RegistryServicer_to_server(
+            registry.RegistryServicer(
+                self._store,
+                self._metrics,
+                self._pools_of,
+                time.time,
+                lease_seconds=control.lease,
+                heartbeat_seconds=control.heartbeat,
+            ),
+            fleet_server,
+        )
+        fleet_pb2_grpc.add_FleetServicer_to_server(
+            fleet.FleetServicer(self._current, self._decisions, self._status, time.time), fleet_server
+        )
+        admin_pb2_grpc.add_AdminServicer_to_server(admin.AdminServicer(self._current, self._set_policy), fleet_server)
+        envoy_server = new_server([DISCOVERY_SERVICE, access_log.SERVICE], self._envoy_health)
+        self._discovery.add_to(envoy_server)
+        als_pb2_grpc.add_AccessLogServiceServicer_to_server(access_log.AccessLogServicer(self._record), envoy_server)
+        grpc_address = bind(fleet_server, control.grpc, tls)
+        xds_address = bind(envoy_server, control.xds)
+        for health in (self._fleet_health, self._envoy_health):
+            await health.set_ready(False)
+        await fleet_server.start()
+        await envoy_server.start()
+        _log.info("control plane serving grpc=%s xds=%s", grpc_address, xds_address)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                working = [
+                    tasks.create_task(self._follower.run()),
+                    tasks.create_task(self._publisher.run(self._follower.states())),
+                    tasks.create_task(self._become_ready()),
+                    tasks.create_task(self._watch_surroundings()),
+                ]
+                await stop.wait()
+                for task in working:
+                    task.cancel()
+        finally:
+            await asyncio.gather(fleet_server.stop(STOP_SECONDS), envoy_server.stop(STOP_SECONDS))
+
+    def _publish(self, view: View) -> None:
+        """Envoy gets the clusters before filters learn of the pools, so that no filter names one that Envoy lacks."""
+        snapshot = snapshot_of(view.fleet, self._settings)
+        if self._discovery.snapshot is None or self._discovery.snapshot.version != snapshot.version:
+            self._discovery.publish(snapshot)
+        self._metrics.view_published(view.fleet, len(view.sessions))
+
+    def _record(self, recorded: decision_pb2.RecordedDecision) -> None:
+        self._decisions.add(recorded)
+        self._metrics.request_finished(recorded)
+
+    def _pools_of(self, spec: NodeSpec) -> tuple[str, ...]:
+        view = self._current.value
+        return pools_of(spec, view.table.policy if view else self._settings.policy)
+
+    async def _set_policy(self, document: str | None) -> None:
+        if document is None:
+            await self._store.delete_policy()
+        else:
+            await self._store.put_policy(document.encode())
+
+    async def _become_ready(self) -> None:
+        async for _ in self._current.changes():
+            await self._fleet_health.set_ready(True)
+            await self._envoy_health.set_ready(True)
+            return
+
+    async def _watch_surroundings(self) -> None:
+        while True:
+            self._metrics.etcd_up(self._follower.trouble is None)
+            self._metrics.envoys(len(self._discovery.states()))
+            await asyncio.sleep(TICK_SECONDS)
+
+    def _status(self, view: View | None, filter_workers: tuple[str, ...]) -> fleet_pb2.GetStatusResponse:
+        return summarise(
+            view,
+            Surroundings(
+                version=metadata.version("headrace"),
+                uptime_seconds=time.monotonic() - self._started,
+                etcd_trouble=self._follower.trouble,
+                policy_fault=self._publisher.policy_fault,
+                envoys=tuple(_envoy_status(state) for state in self._discovery.states()),
+                filter_workers=filter_workers,
+            ),
+        )
+
+
+class _XdsObserver:
+    """Logs and counts what Envoys say."""
+
+    def __init__(self, metrics: ControlPlaneMetrics) -> None:
+        self._metrics = metrics
+
+    def connected(self, node_id: str, peer: str) -> None:
+        _log.info("envoy connected node=%s peer=%s", node_id, peer)
+
+    def acknowledged(self, node_id: str, kind: ResourceType, names: tuple[str, ...]) -> None:
+        _log.debug("xds update taken node=%s type=%s resources=%d", node_id, kind.name, len(names))
+        self._metrics.xds_update(kind.name.lower(), "acknowledged")
+
+    def rejected(self, node_id: str, rejection: Rejected) -> None:
+        _log.error(
+            "xds update REJECTED, the last good one stays node=%s type=%s resources=%s reason=%s",
+            node_id,
+            rejection.type.name,
+            ",".join(rejection.names),
+            rejection.message,
+        )
+        self._metrics.xds_update(rejection.type.name.lower(), "rejected")
+
+    def disconnected(self, node_id: str) -> None:
+        _log.info("envoy disconnected node=%s", node_id)
+
+
+def _envoy_status(state: EnvoyState) -> fleet_pb2.EnvoyStatus:
+    return fleet_pb2.EnvoyStatus(
+        node_id=state.node_id,
+        acknowledged_version=state.acknowledged_version,
+        rejected_updates=state.rejected,
+        last_rejection=state.last_rejection.message if state.last_rejection else "",
+    )
+
+
+async def run_controlplane(settings: Settings) -> None:
+    """Runs until SIGINT or SIGTERM."""
+    registry_of_metrics = new_metrics()
+    metrics = ControlPlaneMetrics(registry_of_metrics)
+    with (
+        telemetry(settings.telemetry, "controlplane"),
+        metrics_port(settings.control_plane.metrics, registry_of_metrics),
+    ):
+        async with stop_requested() as stop, EtcdClient(etcd_access(settings.etcd)) as client:
+            await ControlPlane(settings, client, metrics).run(stop)

@@ -1,0 +1,51 @@
+"""One filter worker as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+
+from ext_proc.metrics import FilterMetrics
+from ext_proc.server import FilterServer
+
+from controlplane.config.settings import Settings
+from controlplane.errors import ConfigurationError
+from headrace.credentials import target
+from headrace.signals import stop_requested
+from headrace.telemetry import metrics_port, new_metrics, telemetry
+
+
+async def run_ext_proc(settings: Settings, worker: int) -> None:
+    """Runs worker number `worker`, from 0, until SIGINT or SIGTERM.
+
+    With several workers each has an address of its own in `ext_proc.advertise`; the first has the metrics port as
+    configured and each further one the next port.
+    """
+    metrics = new_metrics()
+    with telemetry(settings.telemetry, "ext-proc"), metrics_port(_metrics_address(settings, worker), metrics):
+        async with stop_requested() as stop:
+            server = FilterServer(
+                _listen_address(settings, worker),
+                [target(address, settings.caller) for address in settings.ext_proc.control_planes],
+                f"{socket.gethostname()}:{os.getpid()}",
+                FilterMetrics(metrics),
+                random.random,
+                max_body_bytes=settings.gateway.max_body_bytes,
+            )
+            await server.run(stop)
+
+
+def _listen_address(settings: Settings, worker: int) -> str:
+    if settings.ext_proc.workers == 1:
+        return settings.ext_proc.listen
+    if worker >= len(settings.ext_proc.advertise):
+        raise ConfigurationError(
+            [f"ext_proc.advertise: names {len(settings.ext_proc.advertise)} addresses, none for worker {worker}"]
+        )
+    return settings.ext_proc.advertise[worker]
+
+
+def _metrics_address(settings: Settings, worker: int) -> str:
+    host, _, port = settings.ext_proc.metrics.rpartition(":")
+    return f"{host}:{int(port) + worker if int(port) else 0}"

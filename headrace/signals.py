@@ -1,0 +1,44 @@
+"""Waiting for the signals by which a process is asked to end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+
+@asynccontextmanager
+async def stop_requested() -> AsyncIterator[asyncio.Event]:
+    """An event that is set at the first SIGINT or SIGTERM; a second one of them ends the process as usual."""
+    requested = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def request() -> None:
+        requested.set()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, request)
+    try:
+        yield requested
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+async def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
+    """Runs `work` until it ends, or cancels it at the first SIGINT or SIGTERM and waits until it has cleaned up."""
+    async with stop_requested() as stop:
+        working = asyncio.ensure_future(work)
+        stopping = asyncio.ensure_future(stop.wait())
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not working.done():
+            working.cancel()
+            with suppress(asyncio.CancelledError):
+                await working
+            return
+        working.result()

@@ -1,0 +1,175 @@
+"""What the command line shows of messages, for people; `--json` is for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, node_pb2
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+VERDICT_STYLES = {"sensitive": "magenta", "neutral": "white", "tolerant": "cyan"}
+TIER_STYLES = {"full": "magenta", "quantized": "cyan"}
+
+
+def show_nodes(nodes: Iterable[fleet_pb2.Node]) -> None:
+    table = _table("node", "address", "state", "serves", "running", "waiting", "KV cache", "engine", "hardware", "pools")
+    for node in nodes:
+        spec = node.spec
+        serves = "\n".join(f"{m.id} {m.format} {m.max_context} x {m.max_sequences}" for m in spec.models)
+        has_load = node.HasField("load")
+        table.add_row(
+            escape(spec.node_id),
+            spec.address,
+            _state(node),
+            escape(serves),
+            str(node.load.running) if has_load else "?",
+            str(node.load.waiting) if has_load else "?",
+            _share(node.load) if has_load else "?",
+            escape(f"{spec.engine} {spec.engine_version}".strip()),
+            escape(spec.hardware_class or spec.gpu_model or "-"),
+            escape("\n".join(node.pools)),
+        )
+    _print(table)
+
+
+def show_pools(pools: Iterable[fleet_pb2.Pool]) -> None:
+    table = _table("pool", "model", "tier", "formats", "context", "nodes", "sequences", "running", "waiting", "KV cache")
+    for pool in pools:
+        has_load = pool.HasField("load")
+        table.add_row(
+            escape(pool.name),
+            escape(pool.model),
+            f"[{TIER_STYLES.get(pool.tier, 'white')}]{pool.tier}[/]",
+            escape(", ".join(pool.formats)),
+            f"{pool.context_class} ({pool.max_context})",
+            f"{pool.ready_nodes}/{pool.nodes}",
+            str(pool.max_sequences),
+            str(pool.load.running) if has_load else "?",
+            str(pool.load.waiting) if has_load else "?",
+            _share(pool.load) if has_load else "?",
+        )
+    _print(table)
+
+
+def show_decisions(decisions: Iterable[decision_pb2.RecordedDecision]) -> None:
+    table = _table("time", "model", "verdict", "budget", "pool", "why", "status", "node", "first byte", "whole", "tokens")
+    for recorded in decisions:
+        decision, outcome = recorded.decision, recorded.outcome
+        table.add_row(
+            recorded.time.ToDatetime().strftime("%H:%M:%S"),
+            escape(decision.model or "-"),
+            verdict(decision),
+            budget(decision),
+            escape(decision.pool or "-"),
+            escape(", ".join(decision.reasons)) or "the filter was not asked",
+            status(outcome),
+            outcome.upstream or "-",
+            _milliseconds(outcome.first_byte_seconds) if outcome.HasField("first_byte_seconds") else "-",
+            _milliseconds(outcome.duration_seconds),
+            tokens(outcome),
+        )
+    _print(table)
+
+
+def show_status(status: fleet_pb2.GetStatusResponse) -> None:
+    console = Console()
+    console.print(f"Headrace {status.version}, up {status.uptime_seconds:.0f} s")
+    console.print(f"etcd            {escape(status.etcd)}")
+    console.print(f"nodes           {status.ready_nodes} ready of {status.nodes}, in {status.pools} pools")
+    console.print(f"routing table   {status.routing_table_version or 'none yet'}")
+    console.print(f"filter workers  {escape(', '.join(status.filter_workers)) or 'none'}")
+    for envoy in status.envoys:
+        rejected = f", [red]{envoy.rejected_updates} updates rejected[/]" if envoy.rejected_updates else ""
+        console.print(f"envoy           {escape(envoy.node_id)} holds {envoy.acknowledged_version or 'nothing yet'}{rejected}")
+    if not status.conditions:
+        console.print("[green]all is well[/]")
+    for condition in status.conditions:
+        console.print(f"[yellow]{condition.name}[/]: {escape(condition.message)}", soft_wrap=True)
+
+
+def show_explanation(decision: decision_pb2.Decision) -> None:
+    console = Console()
+    where = f"[bold]{escape(decision.pool)}[/]" if decision.pool else "[bold]nowhere[/]"
+    console.print(f"{decision.action}: {escape(decision.endpoint)} of {escape(decision.model or 'no model')} goes to {where}")
+    console.print(f"why: {escape(', '.join(decision.reasons))}")
+    if decision.HasField("refusal"):
+        console.print(f"[red]{decision.refusal.status} {decision.refusal.code}[/]: {escape(decision.refusal.message)}")
+    if decision.pinned:
+        console.print(f"the session was pinned to {decision.pinned}")
+    if decision.HasField("sensitivity"):
+        console.print(f"\nsensitivity: {verdict(decision)}, score {decision.sensitivity.score:g}")
+        table = _table("contribution", "points", "because")
+        for part in decision.sensitivity.contributions:
+            table.add_row(escape(part.name), f"{part.points:+g}", escape(part.why))
+        _print(table, console)
+    if decision.HasField("budget"):
+        console.print(
+            f"\nbudget: {decision.budget.prompt_tokens} prompt + {decision.budget.output_tokens} output tokens "
+            f"({decision.budget.category}, {decision.budget.ratio:g} bytes per token, output from "
+            f"{escape(decision.budget.output_from)})"
+        )
+    if decision.alternatives:
+        console.print("\npools:")
+        scores = list(dict.fromkeys(name for a in decision.alternatives for name in a.scores))
+        table = _table("pool", "total", *scores, "excluded by")
+        for alternative in sorted(decision.alternatives, key=lambda a: -a.total):
+            marks = [f"{alternative.scores[name]:.2f}" if name in alternative.scores else "" for name in scores]
+            total = "" if alternative.excluded_by else f"{alternative.total:.2f}"
+            table.add_row(escape(alternative.pool), total, *marks, escape(alternative.excluded_by))
+        _print(table, console)
+    for change in decision.would_change:
+        console.print(f"- {escape(change)}")
+
+
+def verdict(decision: decision_pb2.Decision) -> str:
+    name = decision.sensitivity.verdict
+    return f"[{VERDICT_STYLES.get(name, 'white')}]{name}[/]" if name else "-"
+
+
+def budget(decision: decision_pb2.Decision) -> str:
+    return f"{decision.budget.prompt_tokens}+{decision.budget.output_tokens}" if decision.HasField("budget") else "-"
+
+
+def status(outcome: decision_pb2.Outcome) -> str:
+    style = "green" if 200 <= outcome.status < 300 else "red"
+    flags = f" {','.join(outcome.flags)}" if outcome.flags else ""
+    return f"[{style}]{outcome.status or 'client left'}{flags}[/]"
+
+
+def tokens(outcome: decision_pb2.Outcome) -> str:
+    if not outcome.HasField("prompt_tokens") and not outcome.HasField("completion_tokens"):
+        return "-"
+    return f"{outcome.prompt_tokens}+{outcome.completion_tokens}"
+
+
+def _state(node: fleet_pb2.Node) -> str:
+    if node.draining:
+        return "[yellow]draining[/]"
+    return "[green]ready[/]" if node.ready else "[red]unhealthy[/]"
+
+
+def _share(load: node_pb2.LoadReport | fleet_pb2.PoolLoad) -> str:
+    return f"{load.kv_cache_use:.0%}" if load.HasField("kv_cache_use") else "?"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _print(table: Table, console: Console | None = None) -> None:
+    """At full width where the output is not a terminal, so that a pipe gets every word."""
+    console = console or Console()
+    if not console.is_terminal:
+        console.width = 400
+    console.print(table)
+    if not table.rows:
+        console.print("none")

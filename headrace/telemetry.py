@@ -1,0 +1,78 @@
+"""Logging, tracing and the metrics port of one process. No prompt and no secret is ever logged; nothing here could."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from controlplane.config.addresses import split_address
+from controlplane.config.settings import TelemetrySettings
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+@contextmanager
+def telemetry(settings: TelemetrySettings, service: str) -> Iterator[None]:
+    """Logs to standard error; spans to the collector, if one is configured, and the last of them when the process ends."""
+    handler = logging.StreamHandler(sys.stderr)
+    if settings.log_format == "json":
+        handler.setFormatter(_JsonFormatter())
+    else:
+        handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s {service} %(name)s: %(message)s"))
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    if settings.otlp_endpoint is None:
+        yield
+        return
+    provider = TracerProvider(resource=Resource.create({"service.name": f"headrace-{service}"}))
+    insecure = settings.otlp_endpoint.startswith("http://")
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(settings.otlp_endpoint, insecure=insecure)))
+    trace.set_tracer_provider(provider)
+    try:
+        yield
+    finally:
+        provider.shutdown()
+
+
+def new_metrics() -> CollectorRegistry:
+    """A registry with the process's own metrics."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    return registry
+
+
+@contextmanager
+def metrics_port(address: str, registry: CollectorRegistry) -> Iterator[str]:
+    """Serves the registry at `address` over HTTP; yields the address with the port that was given for port 0."""
+    host, port = split_address(address)
+    server, thread = start_http_server(port, addr=host, registry=registry)
+    try:
+        yield f"{host}:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
