@@ -74,8 +74,8 @@ class SensitivityRules:
     long_output_tokens: Tokens = 1000
     weights: SensitivityWeights = SensitivityWeights()
     positions: PositionWeights = PositionWeights()
-    head_chars: Annotated[int, Ge(0), Le(65536)] = 384
-    tail_chars: Annotated[int, Ge(0), Le(65536)] = 192
+    head_chars: Annotated[int, Ge(0), Le(65536)] = 256
+    tail_chars: Annotated[int, Ge(0), Le(65536)] = 128
     words_version: Name = WORDS_VERSION
     words: tuple[WordList, ...] = DEFAULT_WORDS
 
@@ -88,10 +88,10 @@ class Ratios:
     """Bytes of UTF-8 per prompt token, by what the text consists of. Low values are safe: they expect more tokens."""
 
     prose: BytesPerToken = 3.6
-    code: BytesPerToken = 2.8
+    code: BytesPerToken = 2.5
     cjk: BytesPerToken = 2.0
     mixed: BytesPerToken = 2.4
-    other: BytesPerToken = 2.0
+    other: BytesPerToken = 1.6
 
     def of(self, category: Category) -> float:
         match category:

@@ -61,18 +61,18 @@ def count_classes(text: str) -> ByteClasses:
 def categorise(classes: ByteClasses) -> Category:
     """What kind of text these bytes make, by the shares of their classes.
 
-    Digit-heavy text (logs, tables of numbers) is `other`: it has about as few bytes per token as foreign scripts.
+    `mixed` has letters beyond ASCII, also when they are all of one script. `other` is what has few bytes per token
+    though it is ASCII: numbers, encodings, dense markup.
     """
     total = classes.total
-    if not total:
-        return Category.PROSE
-    if classes.cjk >= 0.5 * total:
+    if classes.cjk >= 0.5 * total > 0:
         return Category.CJK
-    if classes.other >= 0.4 * total or classes.digits >= 0.2 * total:
-        return Category.OTHER
-    if classes.cjk + classes.other >= 0.03 * total:
+    if classes.cjk + classes.other >= 0.03 * total > 0:
         return Category.MIXED
-    if classes.punctuation >= 0.08 * total:
+    unbroken = total >= 64 and classes.blanks + classes.newlines < 0.06 * total
+    if unbroken or classes.digits >= 0.2 * total > 0 or classes.punctuation >= 0.35 * total > 0:
+        return Category.OTHER
+    if classes.punctuation >= 0.08 * total > 0:
         return Category.CODE
     return Category.PROSE
 

@@ -27,13 +27,15 @@ CODE = "def total(items):\n    return sum(item.price * item.count for item in it
         ("", Category.PROSE),
         (PROSE, Category.PROSE),
         (CODE, Category.CODE),
-        (json.dumps({"name": "x", "values": [1, 2, 3], "ok": True}), Category.CODE),
+        (json.dumps({"title": "A day at the sea", "author": "somebody", "pages": 12}), Category.CODE),
         ("今天天气很好,我们去公园散步吧。", Category.CJK),
         ("今日はとても良い天気なので、公園に散歩に行きましょう。", Category.CJK),
         ("오늘은 날씨가 아주 좋아서 공원에 산책하러 갑니다.", Category.CJK),
-        ("Сегодня очень хорошая погода, пойдём гулять.", Category.OTHER),
-        ("الطقس جميل جدا اليوم فلنذهب إلى الحديقة", Category.OTHER),
+        ("Сегодня очень хорошая погода, пойдём гулять.", Category.MIXED),
+        ("الطقس جميل جدا اليوم فلنذهب إلى الحديقة", Category.MIXED),
         ("2024-01-02 03:04:05 10.0.0.1 200 1532 0.0031\n", Category.OTHER),
+        ("iVBORw0KGgoAAAANSUhEUgAAAAUAAAAFCAYAAACNbyblAAAAHElEQVQI12P4" * 3, Category.OTHER),
+        ('{"a":[{"b":"c"},{"d":"e"}],"f":{"g":"h"}}', Category.OTHER),
         (PROSE + "今天天气很好", Category.MIXED),
         ("Le café est très fréquenté cet été, même à midi.", Category.MIXED),
     ],
@@ -106,9 +108,9 @@ def test_the_output_is_the_clients_cap_or_a_default_and_says_which(
 
 
 def test_a_default_never_asks_for_more_than_the_largest_context_leaves() -> None:
-    budget = estimate(make_chat("x" * 3600), RULES, 1100)
+    budget = estimate(make_chat("word " * 700), RULES, 1100)
     assert budget.prompt_tokens + budget.output_tokens == 1100
-    full = estimate(make_chat("x" * 36000), RULES, 1100)
+    full = estimate(make_chat("word " * 7000), RULES, 1100)
     assert full.output_tokens == 1
 
 
@@ -120,4 +122,4 @@ def test_choices_share_the_prompt_and_each_needs_its_own_output() -> None:
 
 def test_ratios_are_configuration() -> None:
     halved = BudgetRules(bytes_per_token=Ratios(prose=1.0), tokens_per_message=0)
-    assert estimate(make_chat("a" * 100), halved, None).prompt_tokens == 100
+    assert estimate(make_chat("word " * 20), halved, None).prompt_tokens == 100
