@@ -12,6 +12,7 @@ from controlplane.model import Ask, Decision, FormatTier, HttpRequest, Reason, R
 from controlplane.policy.ask import parse
 from controlplane.policy.budget import sequence_tokens
 from controlplane.policy.decide import decide, refused
+from controlplane.policy.select import CONTEXT_TOO_SMALL
 from controlplane.policy.table import RoutingTable, compile_table
 
 
@@ -58,7 +59,7 @@ def _fewer_tokens(ask: Ask, table: RoutingTable, decision: Decision) -> Iterator
     if budget is None or decision.pool is None:
         return
     tokens = sequence_tokens(budget, ask.choices)
-    too_small = {a.pool for a in decision.alternatives if a.excluded_by == "context_too_small"}
+    too_small = {a.pool for a in decision.alternatives if a.excluded_by == CONTEXT_TOO_SMALL}
     pools = [pool for pool in table.pools if pool.name in too_small]
     if Reason.EXCEEDS_EVERY_CONTEXT in decision.reasons:
         pools.append(decision.pool)

@@ -12,6 +12,11 @@ def tier_of(name: str, rules: FormatRules) -> FormatTier:
     return rules.unknown if found is None else found[0]
 
 
+def is_listed(name: str, rules: FormatRules) -> bool:
+    """Whether a list covers the format; the tier of one that is not listed is a guess."""
+    return _find(name, rules) is not None
+
+
 def fidelity_of(name: str, rules: FormatRules) -> float:
     """How faithful a format is within its tier, 1 for the best listed one; 0 for a name that no list covers."""
     found = _find(name, rules)

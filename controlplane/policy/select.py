@@ -53,10 +53,11 @@ def holds_the_request(need: Need, candidate: Candidate) -> bool:
     return candidate.pool.max_context >= need.tokens
 
 
+CONTEXT_TOO_SMALL = "context_too_small"
 FILTERS: tuple[tuple[str, Callable[[Need, Candidate], bool]], ...] = (
     ("no_ready_node", is_ready),
     ("other_tier", has_the_tier),
-    ("context_too_small", holds_the_request),
+    (CONTEXT_TOO_SMALL, holds_the_request),
 )
 
 
@@ -65,12 +66,14 @@ FILTERS: tuple[tuple[str, Callable[[Need, Candidate], bool]], ...] = (
 
 def room(need: Need, candidate: Candidate) -> float:
     """1 where the request need not wait. The preferred pool is left only when overloaded, others must have room."""
+    if candidate.has_room:
+        return 1.0
     preferred = candidate.context_rank == need.preferred_rank and tier(need, candidate) == 1.0
-    return float(candidate.has_room or (preferred and not candidate.overloaded))
+    return 1.0 if preferred and not candidate.overloaded else 0.0
 
 
 def tier(need: Need, candidate: Candidate) -> float:
-    return float(need.preferred_tier is None or candidate.tier is need.preferred_tier)
+    return 1.0 if need.preferred_tier is None or candidate.tier is need.preferred_tier else 0.0
 
 
 def context(need: Need, candidate: Candidate) -> float:
@@ -83,7 +86,7 @@ def headroom(_: Need, candidate: Candidate) -> float:
 
 
 def on_demand(_: Need, candidate: Candidate) -> float:
-    return float(candidate.on_demand)
+    return 1.0 if candidate.on_demand else 0.0
 
 
 def fidelity(_: Need, candidate: Candidate) -> float:
@@ -107,36 +110,57 @@ SCORES: tuple[tuple[str, Callable[[Need, Candidate], float]], ...] = (
 def select(need: Need, candidates: tuple[Candidate, ...], weights: ScoreWeights) -> Selection:
     """The best of the candidates, which are in the order of their names: of equals the first one is taken."""
     best: Candidate | None = None
-    best_total = 0.0
+    best_total = -1.0
+    serving: list[Candidate] = []
+    too_small: list[Candidate] = []
     alternatives: list[Alternative] = []
     for candidate in candidates:
-        excluded_by = next((name for name, passes in FILTERS if not passes(need, candidate)), None)
+        excluded_by = _excluded_by(need, candidate)
         if excluded_by is not None:
             alternatives.append(Alternative(candidate.pool.name, excluded_by))
+            if excluded_by == CONTEXT_TOO_SMALL:
+                too_small.append(candidate)
             continue
-        scores = tuple((name, min(1.0, max(0.0, score(need, candidate)))) for name, score in SCORES)
-        total = sum(getattr(weights, name) * value for name, value in scores)
-        alternatives.append(Alternative(candidate.pool.name, None, scores, total))
-        if best is None or total > best_total:
+        serving.append(candidate)
+        scores: list[tuple[str, float]] = []
+        total = 0.0
+        for name, score in SCORES:
+            mark = _clamp(score(need, candidate))
+            scores.append((name, mark))
+            total += mark * getattr(weights, name)
+        alternatives.append(Alternative(candidate.pool.name, None, tuple(scores), total))
+        if total > best_total:
             best, best_total = candidate, total
     if best is None:
         return Selection(None, need.reasons, tuple(alternatives))
-    return Selection(best.pool, need.reasons + _reasons_of(need, best, candidates), tuple(alternatives))
+    return Selection(best.pool, need.reasons + _reasons_of(need, best, serving, too_small), tuple(alternatives))
 
 
-def _reasons_of(need: Need, chosen: Candidate, candidates: tuple[Candidate, ...]) -> tuple[Reason, ...]:
+def _excluded_by(need: Need, candidate: Candidate) -> str | None:
+    """The first filter that the candidate does not pass; None when it passes all."""
+    for name, passes in FILTERS:
+        if not passes(need, candidate):
+            return name
+    return None
+
+
+def _clamp(mark: float) -> float:
+    return 0.0 if mark < 0.0 else 1.0 if mark > 1.0 else mark
+
+
+def _reasons_of(
+    need: Need, chosen: Candidate, serving: list[Candidate], too_small: list[Candidate]
+) -> tuple[Reason, ...]:
     """Why the chosen pool is not the one that was preferred."""
     reasons: list[Reason] = []
-    serving = [c for c in candidates if all(passes(need, c) for _, passes in FILTERS)]
     if tier(need, chosen) < 1.0:
         served = any(c.tier is need.preferred_tier for c in serving)
         reasons.append(Reason.SPILLED_UNDER_LOAD if served else Reason.TIER_UNAVAILABLE)
     elif chosen.context_rank > need.preferred_rank:
         reasons.append(Reason.SPILLED_UNDER_LOAD)
-    too_small = (c for c in candidates if c.ready and has_the_tier(need, c) and not holds_the_request(need, c))
-    if Reason.EXCEEDS_EVERY_CONTEXT not in need.reasons and any(
-        c.context_rank < chosen.context_rank for c in too_small
-    ):
+    # Passed over for being too small, though of a smaller class: the request needs the larger one.
+    outgrown = any(candidate.context_rank < chosen.context_rank for candidate in too_small)
+    if outgrown and Reason.EXCEEDS_EVERY_CONTEXT not in need.reasons:
         reasons.append(Reason.NEEDS_LONG_CONTEXT)
     return tuple(reasons)
 
