@@ -6,15 +6,18 @@ import asyncio
 import socket
 
 from controlplane.config.addresses import split_address
-from controlplane.errors import UnavailableError
+from controlplane.errors import ConfigurationError, UnavailableError
 
 
 async def resolve(address: str) -> str:
     """`ip:port`, or `[ip]:port` for IPv6, for a `host:port`; an IPv4 address is preferred.
 
-    Raises ValueError when it is no `host:port`, and UnavailableError when the name cannot be looked up now.
+    Raises ConfigurationError when it is no `host:port`, and UnavailableError when the name cannot be looked up now.
     """
-    host, port = split_address(address)
+    try:
+        host, port = split_address(address)
+    except ValueError as error:
+        raise ConfigurationError([f"--advertise {address}: {error}"]) from error
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
