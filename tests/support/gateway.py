@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -133,6 +134,7 @@ class StubFilter(external_processor_pb2_grpc.ExternalProcessorServicer):
     decide: Callable[[Seen], Answer] = lambda _: to_pool("p1")
     seen: list[Seen] = field(default_factory=list)
     failure: str | None = None
+    hold: asyncio.Event | None = None
 
     async def Process(  # noqa: N802
         self, request_iterator: AsyncIterator[object], context: grpc.aio.ServicerContext
@@ -153,6 +155,8 @@ class StubFilter(external_processor_pb2_grpc.ExternalProcessorServicer):
                 await context.abort(grpc.StatusCode.INTERNAL, self.failure)
             if whole and self.failure is None:
                 self.seen.append(seen)
+                if self.hold is not None:
+                    await self.hold.wait()
                 await context.write(self.decide(seen))
                 return
 
@@ -240,7 +244,7 @@ class World:
 async def running_world() -> AsyncIterator[World]:
     """All but engines and Envoys, which are made as a test needs them and end with it."""
     async with AsyncExitStack() as stack:
-        side = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
+        side = grpc.aio.server(options=SERVER_OPTIONS)
         stub_filter, log = StubFilter(), StubAccessLog()
         external_processor_pb2_grpc.add_ExternalProcessorServicer_to_server(stub_filter, side)
         als_pb2_grpc.add_AccessLogServiceServicer_to_server(log, side)
@@ -261,3 +265,19 @@ async def running_world() -> AsyncIterator[World]:
 def body_of(size: int) -> bytes:
     frame = json.dumps({"prompt": ""})
     return json.dumps({"prompt": "x" * (size - len(frame))}).encode()
+
+
+async def run_filter(address: str) -> None:
+    """A stub filter in a process of its own, until that is killed."""
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    external_processor_pb2_grpc.add_ExternalProcessorServicer_to_server(StubFilter(), server)
+    checks = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    await checks.set("", health_pb2.HealthCheckResponse.SERVING)
+    server.add_insecure_port(address)
+    await server.start()
+    await server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    asyncio.run(run_filter(sys.argv[1]))

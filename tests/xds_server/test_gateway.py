@@ -5,14 +5,21 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import os
+import signal
+import sys
+from pathlib import Path
 
 import httpx
 import pytest
 from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2
+from support import gateway as support_gateway
 from support import h2c
 from support.gateway import body_of, to_pool
 from support.waiting import until
 from xds_server.gateway import Endpoint, PoolCluster
+
+from controlplane.child import start
 
 CHAT = "/v1/chat/completions"
 
@@ -197,11 +204,11 @@ async def test_the_filters_own_answers_pass_untouched(world, client):
 
 async def test_without_a_pool_the_answer_says_so(world, client):
     url = await gateway_of(world, PoolCluster("p1", (Endpoint("127.0.0.1", 1),)))
-    for pool in ("", "unknown"):
+    for pool, code in (("", "undecided"), ("unknown", "pool_unknown")):
         world.filter.decide = lambda _, pool=pool: to_pool(pool)
         answer = await client.post(url + CHAT, json={})
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-        assert error_of(answer)["code"] == "undecided"
+        assert error_of(answer)["code"] == code
 
 
 async def test_without_a_pool_the_default_pool_serves_if_there_is_one(world, client):
@@ -303,3 +310,39 @@ async def test_an_engine_that_fails_its_health_check_gets_nothing(world, client)
     two = await world.engine("two")
     url = await gateway_of(world, PoolCluster("p1", (one.endpoint, two.endpoint)))
     assert {(await client.post(url + CHAT, json={})).headers["engine"] for _ in range(20)} == {"two"}
+
+
+# --- filters that fail ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("blow", [signal.SIGSTOP, signal.SIGKILL], ids=["hangs", "dies"])
+async def test_no_request_is_lost_when_one_of_two_filter_workers(world, client, tmp_path, blow):
+    sockets = [tmp_path / "a.sock", tmp_path / "b.sock"]
+    workers = [await _filter_process(socket) for socket in sockets]
+    try:
+        await until(lambda: all(socket.exists() for socket in sockets))
+        world.gateway = dataclasses.replace(world.gateway, ext_proc=tuple(f"unix:{socket}" for socket in sockets))
+        one = await world.engine("one")
+        url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))
+        await until(lambda: _is_answered(client, url))
+        workers[0].send_signal(blow)
+        answers = await asyncio.gather(*(client.post(url + CHAT, json={}) for _ in range(20)))
+        assert [answer.status_code for answer in answers] == [200] * 20
+    finally:
+        for worker in workers:
+            if worker.returncode is None:
+                worker.kill()
+                await worker.wait()
+
+
+async def _filter_process(socket: Path) -> asyncio.subprocess.Process:
+    tests = Path(support_gateway.__file__).parents[1]
+    return await start(
+        [sys.executable, "-P", "-m", "support.gateway", f"unix:{socket}"],
+        env={**os.environ, "PYTHONPATH": str(tests)},
+        on_parent_death=signal.SIGKILL,
+    )
+
+
+async def _is_answered(client, url) -> bool:
+    return (await client.post(url + CHAT, json={})).status_code == 200

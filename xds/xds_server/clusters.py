@@ -41,7 +41,7 @@ def pool_cluster(pool: PoolCluster) -> cluster_pb2.Cluster:
         lb_policy=cluster_pb2.Cluster.LEAST_REQUEST,
         # An endpoint that is taken out gets no new request, even if it still answers the health check.
         ignore_health_on_host_removal=True,
-        common_lb_config={"healthy_panic_threshold": {"value": 0}},
+        common_lb_config=_health_counts(),
         circuit_breakers=_circuit_breakers(),
         health_checks=[_engine_check(pool.health_path)],
         outlier_detection=outlier_detection_pb2.OutlierDetection(
@@ -55,6 +55,8 @@ def pool_cluster(pool: PoolCluster) -> cluster_pb2.Cluster:
             base_ejection_time=timedelta(seconds=5),
             max_ejection_time=timedelta(seconds=60),
             max_ejection_percent={"value": 50},
+            # An engine may answer its health check and fail every request.
+            successful_active_health_check_uneject_host={"value": False},
         ),
         typed_extension_protocol_options={_HTTP_OPTIONS: _engine_protocol()},
     )
@@ -67,10 +69,11 @@ def pool_endpoints(pool: PoolCluster) -> endpoint_pb2.ClusterLoadAssignment:
 
 
 def ext_proc_cluster(addresses: Sequence[str]) -> cluster_pb2.Cluster:
-    """One endpoint per filter worker. A dead worker is out after two failures, a hung one after two health checks."""
-    cluster = _grpc_cluster(EXT_PROC, addresses)
-    # Requests that wait for a hung worker are tried on another one, instead of running into the message timeout.
-    cluster.close_connections_on_host_health_failure = True
+    """One endpoint per filter worker. A dead worker is out after two failures, a hung one after two health checks.
+
+    The pings reset the connection to a hung worker, so that requests that wait for it are tried on another.
+    """
+    cluster = _grpc_cluster(EXT_PROC, addresses, ping_interval=1.0, ping_timeout=1.0)
     cluster.health_checks.append(
         health_check_pb2.HealthCheck(
             grpc_health_check={},
@@ -96,7 +99,7 @@ def ext_proc_cluster(addresses: Sequence[str]) -> cluster_pb2.Cluster:
 
 
 def access_log_cluster(address: str) -> cluster_pb2.Cluster:
-    return _grpc_cluster(ACCESS_LOG, [address])
+    return _grpc_cluster(ACCESS_LOG, [address], ping_interval=10.0, ping_timeout=5.0)
 
 
 def socket_address(text: str) -> address_pb2.Address:
@@ -110,7 +113,7 @@ def socket_address(text: str) -> address_pb2.Address:
     return address_pb2.Address(socket_address={"address": host, "port_value": int(port)})
 
 
-def _grpc_cluster(name: str, texts: Sequence[str]) -> cluster_pb2.Cluster:
+def _grpc_cluster(name: str, texts: Sequence[str], *, ping_interval: float, ping_timeout: float) -> cluster_pb2.Cluster:
     addresses = [socket_address(text) for text in texts]
     by_name = any(a.HasField("socket_address") and not _is_ip(a.socket_address.address) for a in addresses)
     if by_name and any(a.HasField("pipe") for a in addresses):
@@ -119,8 +122,9 @@ def _grpc_cluster(name: str, texts: Sequence[str]) -> cluster_pb2.Cluster:
         name=name,
         type=cluster_pb2.Cluster.STRICT_DNS if by_name else cluster_pb2.Cluster.STATIC,
         connect_timeout=_CONNECT_TIMEOUT,
-        lb_policy=cluster_pb2.Cluster.LEAST_REQUEST,
-        common_lb_config={"healthy_panic_threshold": {"value": 0}},
+        # Not by fewest requests: a worker that just died has none, and would get them all.
+        lb_policy=cluster_pb2.Cluster.ROUND_ROBIN,
+        common_lb_config=_health_counts(),
         circuit_breakers=_circuit_breakers(),
         load_assignment=endpoint_pb2.ClusterLoadAssignment(
             cluster_name=name,
@@ -132,8 +136,8 @@ def _grpc_cluster(name: str, texts: Sequence[str]) -> cluster_pb2.Cluster:
                     explicit_http_config={
                         "http2_protocol_options": protocol_pb2.Http2ProtocolOptions(
                             connection_keepalive={
-                                "interval": timedelta(seconds=10),
-                                "timeout": timedelta(seconds=5),
+                                "interval": timedelta(seconds=ping_interval),
+                                "timeout": timedelta(seconds=ping_timeout),
                             },
                         )
                     }
@@ -183,6 +187,14 @@ def _engine_protocol() -> any_pb2.Any:
             },
         )
     )
+
+
+def _health_counts() -> cluster_pb2.Cluster.CommonLbConfig:
+    """An unhealthy host gets nothing, however few are left; and what a health check finds takes effect at once.
+
+    By default the first good check of a new host takes effect only a second later, with other changes of that time.
+    """
+    return cluster_pb2.Cluster.CommonLbConfig(healthy_panic_threshold={"value": 0}, update_merge_window=timedelta(0))
 
 
 def _circuit_breakers() -> circuit_breaker_pb2.CircuitBreakers:

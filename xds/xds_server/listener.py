@@ -20,7 +20,7 @@ from xds_server.clusters import ACCESS_LOG, EXT_PROC
 from xds_server.gateway import INTERNAL_PREFIX, WISH_PREFIX, Gateway
 from xds_server.local_replies import local_reply_config
 from xds_server.resource import packed
-from xds_server.routes import ROUTES
+from xds_server.routes import HOST_SELECTIONS, PREVIOUS_HOSTS, ROUTES
 from xds_server.usage import json_usage, sse_usage
 
 LISTENER = "gateway"
@@ -131,17 +131,14 @@ def _ext_proc(gateway: Gateway) -> ext_proc_pb2.ExternalProcessor:
     """
     return ext_proc_pb2.ExternalProcessor(
         grpc_service=grpc_service_pb2.GrpcService(
-            envoy_grpc={
-                "cluster_name": EXT_PROC,
-                "retry_policy": {
-                    "retry_back_off": {
-                        "base_interval": timedelta(seconds=0.005),
-                        "max_interval": timedelta(seconds=0.02),
-                    },
-                    "num_retries": {"value": 2},
-                    "retry_on": "connect-failure,reset,refused-stream,unavailable",
-                },
-            },
+            envoy_grpc={"cluster_name": EXT_PROC},
+            retry_policy=base_pb2.RetryPolicy(
+                retry_on="connect-failure,reset,refused-stream,unavailable",
+                num_retries={"value": 2},
+                retry_host_predicate=[PREVIOUS_HOSTS],
+                host_selection_retry_max_attempts=HOST_SELECTIONS,
+                retry_back_off={"base_interval": timedelta(seconds=0.005), "max_interval": timedelta(seconds=0.02)},
+            ),
         ),
         processing_mode=_Mode(
             request_header_mode=_Mode.SEND,

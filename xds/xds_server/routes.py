@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from headrace_protos.envoy.config.core.v3 import base_pb2
 from headrace_protos.envoy.config.route.v3 import route_components_pb2, route_pb2
@@ -18,18 +19,28 @@ from xds_server.resource import packed
 
 ROUTES = "pools"
 UNDECIDED = "undecided"
-"""The route of requests that the filter gave no pool that exists, because it failed or was ahead of this Envoy."""
+"""The route of requests that the filter gave no pool, because it failed."""
+NEWER = "newer"
+"""The route of requests that the filter gave a pool which these routes do not know, but a cluster may be there for."""
 
+PREVIOUS_HOSTS: Mapping[str, Any] = {
+    "name": "envoy.retry_host_predicates.previous_hosts",
+    "typed_config": packed(previous_hosts_pb2.PreviousHostsPredicate()),
+}
+"""A retry goes to another host than the attempts before it."""
+HOST_SELECTIONS = 30
+"""How often a load balancer is asked for another host. A dead one has the fewest requests, so it is offered often."""
+
+_POOL_INPUT = xds_extension_pb2.TypedExtensionConfig(
+    name="pool", typed_config=packed(http_inputs_pb2.HttpRequestHeaderMatchInput(header_name=POOL_HEADER))
+)
 _OVERWRITE = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 
 
 def pool_routes(gateway: Gateway, pools: Sequence[str]) -> route_pb2.RouteConfiguration:
-    undecided = _undecided(gateway)
     host = route_components_pb2.VirtualHost(name="all", domains=["*"])
-    if pools:
-        host.matcher.CopyFrom(_matcher(gateway, pools, undecided))
-    else:
-        host.routes.append(undecided)  # a matcher tree without entries is refused
+    # A matcher tree without entries is refused.
+    host.matcher.CopyFrom(_matcher(gateway, pools) if pools else _otherwise(gateway))
     return route_pb2.RouteConfiguration(
         name=ROUTES,
         virtual_hosts=[host],
@@ -43,16 +54,27 @@ def pool_routes(gateway: Gateway, pools: Sequence[str]) -> route_pb2.RouteConfig
     )
 
 
-def _matcher(gateway: Gateway, pools: Sequence[str], undecided: route_components_pb2.Route) -> matcher_pb2.Matcher:
-    by_header = xds_extension_pb2.TypedExtensionConfig(
-        name="pool", typed_config=packed(http_inputs_pb2.HttpRequestHeaderMatchInput(header_name=POOL_HEADER))
-    )
+def _matcher(gateway: Gateway, pools: Sequence[str]) -> matcher_pb2.Matcher:
     return matcher_pb2.Matcher(
         matcher_tree={
-            "input": by_header,
-            "exact_match_map": {"map": {pool: _on_match(_pool_route(gateway, pool, pool)) for pool in pools}},
+            "input": _POOL_INPUT,
+            "exact_match_map": {"map": {pool: _on_match(_forward(gateway, pool, pool=pool)) for pool in pools}},
         },
-        on_no_match=_on_match(undecided),
+        on_no_match={"matcher": _otherwise(gateway)},
+    )
+
+
+def _otherwise(gateway: Gateway) -> matcher_pb2.Matcher:
+    """A request that waits in the filter keeps the routes of its beginning, and may get a pool that came since."""
+    named = matcher_pb2.Matcher.MatcherList.Predicate(
+        single_predicate={
+            "input": _POOL_INPUT,
+            "value_match": {"safe_regex": {"google_re2": {}, "regex": ".+"}},
+        }
+    )
+    newer = _on_match(_forward(gateway, NEWER, by_header=POOL_HEADER))
+    return matcher_pb2.Matcher(
+        matcher_list={"matchers": [{"predicate": named, "on_match": newer}]}, on_no_match=_on_match(_undecided(gateway))
     )
 
 
@@ -60,21 +82,21 @@ def _on_match(route: route_components_pb2.Route) -> matcher_pb2.Matcher.OnMatch:
     return matcher_pb2.Matcher.OnMatch(action={"name": route.name, "typed_config": packed(route)})
 
 
-def _pool_route(gateway: Gateway, name: str, pool: str) -> route_components_pb2.Route:
-    return route_components_pb2.Route(
-        name=name,
-        match={"prefix": "/"},
-        route=route_components_pb2.RouteAction(
-            cluster=pool,
-            timeout=timedelta(seconds=gateway.route_timeout),
-            retry_policy=_retry_policy(),
-        ),
+def _forward(gateway: Gateway, name: str, *, pool: str = "", by_header: str = "") -> route_components_pb2.Route:
+    """To the cluster of the pool, or to the one that the header names."""
+    action = route_components_pb2.RouteAction(
+        timeout=timedelta(seconds=gateway.route_timeout), retry_policy=_retry_policy()
     )
+    if by_header:
+        action.cluster_header = by_header
+    else:
+        action.cluster = pool
+    return route_components_pb2.Route(name=name, match={"prefix": "/"}, route=action)
 
 
 def _undecided(gateway: Gateway) -> route_components_pb2.Route:
     if gateway.default_pool is not None:
-        return _pool_route(gateway, UNDECIDED, gateway.default_pool)
+        return _forward(gateway, UNDECIDED, pool=gateway.default_pool)
     return route_components_pb2.Route(
         name=UNDECIDED,
         match={"prefix": "/"},
@@ -91,13 +113,8 @@ def _retry_policy() -> route_components_pb2.RetryPolicy:
     return route_components_pb2.RetryPolicy(
         retry_on="connect-failure,refused-stream,reset-before-request",
         num_retries={"value": 2},
-        retry_host_predicate=[
-            {
-                "name": "envoy.retry_host_predicates.previous_hosts",
-                "typed_config": packed(previous_hosts_pb2.PreviousHostsPredicate()),
-            }
-        ],
-        host_selection_retry_max_attempts=5,
+        retry_host_predicate=[PREVIOUS_HOSTS],
+        host_selection_retry_max_attempts=HOST_SELECTIONS,
         retry_back_off={"base_interval": timedelta(seconds=0.025), "max_interval": timedelta(seconds=0.25)},
     )
 

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+from headrace_protos.envoy.config.cluster.v3 import cluster_pb2
+from xds_server.clusters import ext_proc_cluster, pool_endpoints, socket_address
+from xds_server.gateway import Endpoint, PoolCluster
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [("127.0.0.1:9002", "127.0.0.1", 9002), ("[::1]:9002", "::1", 9002), ("filter.internal:1", "filter.internal", 1)],
+)
+def test_an_address_is_a_host_and_a_port(text, host, port):
+    address = socket_address(text).socket_address
+    assert (address.address, address.port_value) == (host, port)
+
+
+def test_an_address_may_be_a_unix_socket():
+    assert socket_address("unix:/run/filter.sock").pipe.path == "/run/filter.sock"
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":80", "host:0", "host:65536", "host:http", "host:-1"])
+def test_anything_else_is_refused_with_what_was_given(text):
+    with pytest.raises(ValueError, match="neither unix:/path nor host:port") as refused:
+        socket_address(text)
+    assert repr(text) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "kind"),
+    [
+        (["127.0.0.1:1", "unix:/a"], cluster_pb2.Cluster.STATIC),
+        (["[::1]:1"], cluster_pb2.Cluster.STATIC),
+        (["filter:1", "127.0.0.1:1"], cluster_pb2.Cluster.STRICT_DNS),
+    ],
+)
+def test_only_host_names_are_looked_up(addresses, kind):
+    assert ext_proc_cluster(addresses).type == kind
+
+
+def test_host_names_and_unix_sockets_cannot_be_mixed():
+    with pytest.raises(ValueError, match="cannot be mixed: filter:1, unix:/a"):
+        ext_proc_cluster(["filter:1", "unix:/a"])
+
+
+def test_endpoints_keep_their_weights():
+    made = pool_endpoints(PoolCluster("p", (Endpoint("10.0.0.1", 1, weight=3), Endpoint("10.0.0.2", 1))))
+    assert [endpoint.load_balancing_weight.value for endpoint in made.endpoints[0].lb_endpoints] == [3, 1]
