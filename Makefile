@@ -9,7 +9,7 @@ BIN := .venv/bin
 PACKAGES := .venv/.packages-installed
 HEADRACE := generated/.headrace-installed
 PROTOS := $(wildcard protos/*.proto protos/*/*.proto protos/*/*/*.proto)
-PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --no-deps --use-pep517
+PIP_INSTALL := PIP_USE_PEP517=1 $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --no-deps
 # Two makes at once must not build one environment: the second waits, then finds it done.
 ALONE := exec 9<Makefile; if command -v flock >/dev/null; then flock 9; fi
 
