@@ -77,10 +77,15 @@ def packed(message: Message) -> any_pb2.Any:
 
 
 def _needs(message: Message) -> Iterator[Key]:
+    match message:
+        case endpoint_pb2.ClusterLoadAssignment():
+            return
+        case cluster_pb2.Cluster():
+            if message.type == cluster_pb2.Cluster.EDS:
+                yield ResourceType.ENDPOINTS, message.eds_cluster_config.service_name or message.name
+            return
     for part in _parts(message):
         match part:
-            case cluster_pb2.Cluster() if part.type == cluster_pb2.Cluster.EDS:
-                yield ResourceType.ENDPOINTS, part.eds_cluster_config.service_name or part.name
             case http_connection_manager_pb2.Rds():
                 yield ResourceType.ROUTES, part.route_config_name
             case grpc_service_pb2.GrpcService.EnvoyGrpc():

@@ -27,13 +27,21 @@ _Predicate: TypeAlias = matcher_pb2.Matcher.MatcherList.Predicate
 # The last event of a response of OpenAI's `responses` API repeats the whole answer beside its usage.
 _MAX_EVENT_BYTES = 1 << 20
 
+# With parameters too: llama.cpp says `application/json; charset=utf-8`.
+_JSON_CONTENT_TYPE = r"(?i)application/json\s*(;.*)?"
+
 
 def json_usage(gateway: Gateway) -> extension_matcher_pb2.ExtensionWithMatcher:
     """The filter holds a body back until it is whole, and fails the answer if the body exceeds the buffer.
 
     So it is skipped for bodies said to be near that size, and for those of unknown size but where usage is expected.
     """
-    filter_ = _JsonToMetadata(response_rules={"rules": [_rule(gateway, usage) for usage in gateway.usage]})
+    filter_ = _JsonToMetadata(
+        response_rules={
+            "rules": [_rule(gateway, usage) for usage in gateway.usage],
+            "allow_content_types_regex": {"google_re2": {}, "regex": _JSON_CONTENT_TYPE},
+        }
+    )
     length = packed(http_inputs_pb2.HttpResponseHeaderMatchInput(header_name="content-length"))
     path = packed(http_inputs_pb2.HttpRequestHeaderMatchInput(header_name=":path"))
     too_large = _matches("content-length", length, rf"\d{{{len(str(gateway.buffer_bytes))},}}")
