@@ -17,17 +17,17 @@ class HeadraceError(Exception):
     """The root of all errors that Headrace raises on purpose."""
 
 
-class _Faults(HeadraceError):
+class _FaultsError(HeadraceError):
     def __init__(self, faults: Iterable[str]) -> None:
         self.faults = tuple(faults)
         super().__init__("\n".join(self.faults))
 
 
-class ConfigurationError(_Faults):
+class ConfigurationError(_FaultsError):
     """Every fault of a configuration, each as `file:line: path: what is wrong and what to do`."""
 
 
-class RegistrationError(_Faults):
+class RegistrationError(_FaultsError):
     """Every fault of a registration, each as `field: what is wrong and what to do`."""
 
 

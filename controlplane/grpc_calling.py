@@ -21,7 +21,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class ChannelTls:
-    """PEM contents: the CA that signed the control plane's certificate, and our own certificate where it asks for one."""
+    """PEM contents: the CA that signed the control plane's certificate, and our own where it asks for one."""
 
     ca: bytes
     certificate: bytes | None = None

@@ -12,7 +12,6 @@ from grpc_reflection.v1alpha import reflection
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 _OPTIONS = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     # A peer that vanished without closing is noticed, and peers that ping us are not cut off for it.
     ("grpc.keepalive_time_ms", 30_000),
@@ -51,10 +50,11 @@ def new_server(
     health_of: Health,
     *,
     interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+    max_message_bytes: int = MAX_MESSAGE_BYTES,
     max_concurrent_streams: int | None = None,
 ) -> grpc.aio.Server:
     """A server with health and reflection for `services` (full names); the caller adds their servicers."""
-    options = list(_OPTIONS)
+    options = [*_OPTIONS, ("grpc.max_receive_message_length", max_message_bytes)]
     if max_concurrent_streams is not None:
         options.append(("grpc.max_concurrent_streams", max_concurrent_streams))
     server = grpc.aio.server(interceptors=interceptors, options=options)

@@ -1,4 +1,4 @@
-"""The control plane's Prometheus metrics. Every label comes from a closed set or from the fleet, never from a client."""
+"""The control plane's Prometheus metrics. Labels come from closed sets or from the fleet, never from a client."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Endpoint(StrEnum):
 class Action(StrEnum):
     """What is done with a request."""
 
-    PASS = "pass"
+    PASS = "pass"  # noqa: S105 - what is done, no password
     REJECT = "reject"
     ANSWER = "answer"  # Headrace answers itself, such as the list of models
 
@@ -200,8 +200,8 @@ class Ask:
     """What routing needs to know of a request; every field is lenient, None or empty when the request says nothing.
 
     `system`, `first_user` and `last_user` are bounded excerpts of the texts that tell about the task. `text` counts the
-    bytes of all prompt text without data-URIs; `tool_bytes` those of tools and schemas. `output_cap` is the client's own
-    limit on output tokens, for all `choices` each. `stop_early` fields are not parsed.
+    bytes of all prompt text without data-URIs; `tool_bytes` those of tools and schemas. `output_cap` is the client's
+    own limit on the output tokens of each of the `choices`.
     """
 
     endpoint: Endpoint

@@ -1,4 +1,4 @@
-"""Turns the fleet's stored state into what the others act on: the view, the filters' routing table, Envoy's resources."""
+"""Turns the fleet's stored state into what others act on: the view, and with it the filters' routing table."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer's shape of a callback
+def _show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"headrace {metadata.version('headrace')}")
         raise typer.Exit

@@ -21,6 +21,7 @@ from controlplane.grpc_serving import Health, bind, new_server
 from controlplane.ledger.recent import RecentDecisions
 from controlplane.metrics import ControlPlaneMetrics
 from controlplane.model import NodeSpec
+from controlplane.policy.settings import Policy
 from controlplane.publisher import Publisher
 from controlplane.registry.following import FleetFollower
 from controlplane.registry.keys import Keys
@@ -48,9 +49,8 @@ class ControlPlane:
         self._metrics = metrics
         self._started = time.monotonic()
         keys = Keys(f"/headrace/v1/{settings.cluster}/")
-        formats = settings.policy.formats
         self._store = NodeStore(
-            client, keys, formats=(*formats.full, *formats.quantized), lease_seconds=int(settings.control_plane.lease)
+            client, keys, formats=lambda: self._policy.formats, lease_seconds=int(settings.control_plane.lease)
         )
         self._follower = FleetFollower(client, keys, grace=settings.control_plane.lease)
         self._current = CurrentView()
@@ -126,9 +126,14 @@ class ControlPlane:
         self._decisions.add(recorded)
         self._metrics.request_finished(recorded)
 
-    def _pools_of(self, spec: NodeSpec) -> tuple[str, ...]:
+    @property
+    def _policy(self) -> Policy:
+        """The policy in force; the configured one until the fleet has been read."""
         view = self._current.value
-        return pools_of(spec, view.table.policy if view else self._settings.policy)
+        return view.table.policy if view else self._settings.policy
+
+    def _pools_of(self, spec: NodeSpec) -> tuple[str, ...]:
+        return pools_of(spec, self._policy)
 
     async def _set_policy(self, document: str | None) -> None:
         if document is None:

@@ -14,7 +14,9 @@ TIER_STYLES = {"full": "magenta", "quantized": "cyan"}
 
 
 def show_nodes(nodes: Iterable[fleet_pb2.Node]) -> None:
-    table = _table("node", "address", "state", "serves", "running", "waiting", "KV cache", "engine", "hardware", "pools")
+    table = _table(
+        "node", "address", "state", "serves", "running", "waiting", "KV cache", "engine", "hardware", "pools"
+    )
     for node in nodes:
         spec = node.spec
         serves = "\n".join(f"{m.id} {m.format} {m.max_context} x {m.max_sequences}" for m in spec.models)
@@ -35,7 +37,9 @@ def show_nodes(nodes: Iterable[fleet_pb2.Node]) -> None:
 
 
 def show_pools(pools: Iterable[fleet_pb2.Pool]) -> None:
-    table = _table("pool", "model", "tier", "formats", "context", "nodes", "sequences", "running", "waiting", "KV cache")
+    table = _table(
+        "pool", "model", "tier", "formats", "context", "nodes", "sequences", "running", "waiting", "KV cache"
+    )
     for pool in pools:
         has_load = pool.HasField("load")
         table.add_row(
@@ -54,7 +58,9 @@ def show_pools(pools: Iterable[fleet_pb2.Pool]) -> None:
 
 
 def show_decisions(decisions: Iterable[decision_pb2.RecordedDecision]) -> None:
-    table = _table("time", "model", "verdict", "budget", "pool", "why", "status", "node", "first byte", "whole", "tokens")
+    table = _table(
+        "time", "model", "verdict", "budget", "pool", "why", "status", "node", "first byte", "whole", "tokens"
+    )
     for recorded in decisions:
         decision, outcome = recorded.decision, recorded.outcome
         table.add_row(
@@ -82,7 +88,9 @@ def show_status(status: fleet_pb2.GetStatusResponse) -> None:
     console.print(f"filter workers  {escape(', '.join(status.filter_workers)) or 'none'}")
     for envoy in status.envoys:
         rejected = f", [red]{envoy.rejected_updates} updates rejected[/]" if envoy.rejected_updates else ""
-        console.print(f"envoy           {escape(envoy.node_id)} holds {envoy.acknowledged_version or 'nothing yet'}{rejected}")
+        console.print(
+            f"envoy           {escape(envoy.node_id)} holds {envoy.acknowledged_version or 'nothing yet'}{rejected}"
+        )
     if not status.conditions:
         console.print("[green]all is well[/]")
     for condition in status.conditions:
@@ -92,7 +100,9 @@ def show_status(status: fleet_pb2.GetStatusResponse) -> None:
 def show_explanation(decision: decision_pb2.Decision) -> None:
     console = Console()
     where = f"[bold]{escape(decision.pool)}[/]" if decision.pool else "[bold]nowhere[/]"
-    console.print(f"{decision.action}: {escape(decision.endpoint)} of {escape(decision.model or 'no model')} goes to {where}")
+    console.print(
+        f"{decision.action}: {escape(decision.endpoint)} of {escape(decision.model or 'no model')} goes to {where}"
+    )
     console.print(f"why: {escape(', '.join(decision.reasons))}")
     if decision.HasField("refusal"):
         console.print(f"[red]{decision.refusal.status} {decision.refusal.code}[/]: {escape(decision.refusal.message)}")

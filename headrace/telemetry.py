@@ -36,7 +36,7 @@ class _JsonFormatter(logging.Formatter):
 
 @contextmanager
 def telemetry(settings: TelemetrySettings, service: str) -> Iterator[None]:
-    """Logs to standard error; spans to the collector, if one is configured, and the last of them when the process ends."""
+    """Logs go to standard error, spans to the collector if one is configured, the last of them at the end."""
     handler = logging.StreamHandler(sys.stderr)
     if settings.log_format == "json":
         handler.setFormatter(_JsonFormatter())

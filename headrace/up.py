@@ -44,7 +44,7 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A system through which traffic can flow. `settings` have every port filled in; `log_dir` is None for our output."""
+    """A system through which traffic can flow. `settings` have every port filled in; without `log_dir` parts log to us."""
 
     addresses: Addresses
     settings: Settings
@@ -226,7 +226,7 @@ async def _flows(gateway: str) -> bool:
 
 
 async def _poll(ready: Callable[[], Awaitable[bool]]) -> None:
-    while not await ready():
+    while not await ready():  # noqa: ASYNC110 - another process becomes ready, which sets no event here
         await asyncio.sleep(POLL_SECONDS)
 
 

@@ -73,7 +73,7 @@ def load_fleet(text: str, name: str, now: float) -> FleetFile:
     sessions = tuple(
         NodeSession(spec.node_id, spec, registered_at=now, draining=entry.draining)
         for entry in entries.values()
-        for spec in (checked(entry.spec, _formats(entry)),)
+        for spec in (checked(entry.spec, None),)
     )
     loads = {entry.node_id: entry.load.at(now) for entry in entries.values() if entry.load is not None}
     return FleetFile(sessions, loads)
@@ -81,7 +81,7 @@ def load_fleet(text: str, name: str, now: float) -> FleetFile:
 
 def _registers(entry: NodeEntry) -> Iterator[Broken]:
     try:
-        checked(entry.spec, _formats(entry))
+        checked(entry.spec, None)
     except RegistrationError as error:
         yield from map(_placed, error.faults)
 
@@ -102,10 +102,6 @@ def _name_each_once(entries: Mapping[int, NodeEntry]) -> Iterator[Broken]:
             if value in first:
                 yield Broken(((index, field),), f"{value!r} is that of [{first[value]}] too; give each node its own")
             first.setdefault(value, index)
-
-
-def _formats(entry: NodeEntry) -> set[str]:
-    return {model.format for model in entry.models}
 
 
 def _placed(fault: str) -> Broken:

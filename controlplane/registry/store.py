@@ -6,7 +6,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -17,6 +17,7 @@ from controlplane.etcd.client import EtcdClient
 from controlplane.etcd.errors import LeaseNotFoundError
 from controlplane.etcd.records import Record, delete, exists, get, mod_revision_is, put
 from controlplane.model import NodeLoad, NodeSession, NodeSpec
+from controlplane.policy.settings import FormatRules
 from controlplane.registry.codec import LoadRecord, decode_session, encode
 from controlplane.registry.keys import Keys
 from controlplane.registry.validate import check_load, checked
@@ -39,8 +40,8 @@ class _Lease:
 class NodeStore:
     """Node sessions in etcd. Any number of control planes may share them: a node may turn to another at any time.
 
-    `formats` are the quantization formats that the fleet knows; `lease_seconds` is for how long a node is kept that
-    sends no heartbeat. Every method raises UnavailableError when etcd does not answer.
+    `formats` gives the quantization formats that the fleet knows now; `lease_seconds` is for how long a node is kept
+    that sends no heartbeat. Every method raises UnavailableError when etcd does not answer.
 
     `clock` gives monotonic seconds, `wall_clock` Unix seconds.
     """
@@ -50,7 +51,7 @@ class NodeStore:
         client: EtcdClient,
         keys: Keys,
         *,
-        formats: Collection[str],
+        formats: Callable[[], FormatRules],
         lease_seconds: int,
         new_session_id: Callable[[], str] = lambda: secrets.token_hex(16),
         clock: Callable[[], float] = time.monotonic,
@@ -58,7 +59,7 @@ class NodeStore:
     ) -> None:
         self._client = client
         self._keys = keys
-        self._formats = frozenset(formats)
+        self._formats = formats
         self._lease_seconds = lease_seconds
         self._new_session_id = new_session_id
         self._clock = clock
@@ -73,7 +74,7 @@ class NodeStore:
         Raises RegistrationError with every fault of the description, AddressTakenError when another live node holds
         the address.
         """
-        spec = checked(spec, self._formats)
+        spec = checked(spec, self._formats())
         granted_at = self._clock()
         lease_id = await self._client.grant_lease(self._lease_seconds)
         session = NodeSession(self._new_session_id(), spec, registered_at=self._wall_clock(), lease_id=lease_id)

@@ -6,11 +6,13 @@ import ipaddress
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from controlplane.errors import RegistrationError
 from controlplane.model import NodeLoad, NodeSpec, ServedModel
+from controlplane.policy.formats import is_listed
+from controlplane.policy.settings import FormatRules
 
 # Each bound is far above any real node; they keep a node session small enough for etcd, which takes 1.5 MiB.
 LONGEST_TEXT = 200  # characters
@@ -24,8 +26,9 @@ _MODEL_ID = re.compile(r"[A-Za-z0-9._:/+-]+")
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]{1,5})")
 
 
-def checked(spec: NodeSpec, formats: Collection[str]) -> NodeSpec:
-    """The description with its address in one canonical spelling. `formats` are the formats that the fleet knows.
+def checked(spec: NodeSpec, formats: FormatRules | None) -> NodeSpec:
+    """The description with its address in one canonical spelling. `formats` are those that the fleet knows,
+    None takes any.
 
     Raises RegistrationError with every fault.
     """
@@ -93,7 +96,7 @@ def _canonical_address(address: str) -> tuple[str, list[str]]:
     return (f"[{ip}]:{port}" if ip.version == 6 else f"{ip}:{port}"), faults
 
 
-def _models_faults(models: tuple[ServedModel, ...], formats: Collection[str]) -> Iterator[str]:
+def _models_faults(models: tuple[ServedModel, ...], formats: FormatRules | None) -> Iterator[str]:
     if not models:
         yield "models: a node serves at least one model"
     if len(models) > MOST_MODELS:
@@ -111,7 +114,7 @@ def _models_faults(models: tuple[ServedModel, ...], formats: Collection[str]) ->
             yield f"models: {name!r} names {times} models; the engine could not tell which is meant"
 
 
-def _model_faults(where: str, model: ServedModel, formats: Collection[str]) -> Iterator[str]:
+def _model_faults(where: str, model: ServedModel, formats: FormatRules | None) -> Iterator[str]:
     yield from _name_faults(f"{where}.id", model.id, _MODEL_ID, "letters, digits and . _ : / + -")
     yield from _text_faults(f"{where}.served_name", model.served_name)
     if len(model.aliases) > MOST_ALIASES:
@@ -124,8 +127,9 @@ def _model_faults(where: str, model: ServedModel, formats: Collection[str]) -> I
         for alias, times in Counter(model.aliases).items():
             if times > 1:
                 yield f"{where}.aliases: {alias!r} is listed {times} times; list each alias once"
-    if model.format not in formats:
-        yield f"{where}.format: {model.format!r} is not known; use one of {', '.join(sorted(formats))}"
+    if formats is not None and not is_listed(model.format, formats):
+        known = ", ".join(sorted((*formats.full, *formats.quantized)))
+        yield f"{where}.format: {model.format!r} is not known; use one of {known}, or add it to the policy's formats"
     for name, number in (("max_context", model.max_context), ("max_sequences", model.max_sequences)):
         if not 0 < number <= LARGEST_COUNT:
             yield f"{where}.{name}: {number} is not from 1 to {LARGEST_COUNT}"

@@ -1,1 +1,1 @@
-"""The filter: an Envoy external processor that names the pool for each request, by the last routing table it was given."""
+"""The filter: an Envoy external processor that names the pool for each request, by the last routing table it got."""

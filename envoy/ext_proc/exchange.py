@@ -23,7 +23,7 @@ class TooLarge:
 
 
 class Exchange:
-    """Collects one request. Each method returns the request once it is whole, or TooLarge, and None before and after."""
+    """Collects one request. Each method returns it once it is whole, or TooLarge, and None before and after."""
 
     __slots__ = ("_chunks", "_done", "_headers", "_limit", "_size")
 

@@ -1,4 +1,4 @@
-"""Keeps the filter's routing table: watches it at one of the control planes, and holds the last one when all are away."""
+"""Keeps the filter's routing table up to date by one of the control planes; the last one stays when all are away."""
 
 from __future__ import annotations
 

@@ -9,8 +9,10 @@ METHOD: Final = ":method"
 PATH: Final = ":path"
 CONTENT_LENGTH: Final = "content-length"
 REQUEST_ID: Final = "x-request-id"
-# The client's `x-headrace-debug`, renamed by the listener, which strips every other `x-headrace-*` header.
-WISH_DEBUG: Final = "headrace-wish-debug"
+# What a client may ask for by `x-headrace-NAME` reaches the filter as `headrace-wish-NAME`: the listener renames it, and
+# strips every other `x-headrace-*` header.
+WISH_PREFIX: Final = "headrace-wish-"
+CLIENT_PREFIX: Final = "x-headrace-"
 
 # Request header that names the pool; the routes match it, and remove it before the engine.
 POOL: Final = "x-headrace-pool"

@@ -1,7 +1,7 @@
 """Where the format tier of each session is kept. The first writer wins, so that filters that race agree.
 
-The memory store serves one filter process. Its pins end some time after their last use, and the least recently used give
-way when there are too many: both as the policy's session rules say, which may change while it runs.
+The memory store serves one filter process. Its pins end some time after their last use, and the least recently used
+give way when there are too many: both as the policy's session rules say, which may change while it runs.
 """
 
 from __future__ import annotations

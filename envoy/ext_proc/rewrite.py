@@ -1,7 +1,7 @@
 """Replace the value of a top-level member of a JSON object and leave every other byte as it was.
 
-Works on the text, since decoding and encoding again would change numbers, unknown fields and duplicate keys. Linear in the
-body. The body is known to be a valid JSON object, as the request was parsed before.
+Works on the text, since decoding and encoding again would change numbers, unknown fields and duplicate keys. Linear in
+the body. The body is known to be a valid JSON object, as the request was parsed before.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def _too_large(limit: int) -> Refusal:
     return Refusal(
         413,
         "invalid_request_error",
-        "request_too_large",
+        "body_too_large",
         f"The request body exceeds the gateway's limit of {limit} bytes; send less, or raise gateway.max_body_bytes.",
     )
 

@@ -22,7 +22,7 @@ TICK_SECONDS = 1.0
 
 
 class FilterServer:
-    """Serves until `stop` is set. It is ready once the first routing table has arrived, and stays so with the last one."""
+    """Serves until `stop` is set. Ready once the first routing table has arrived, it stays so with the last one."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The gRPC side of the filter: streams from Envoy in, one answer each out.
 
-A transport drives one Exchange per stream, asks `answer` once the request is whole, sends the answer and ends the stream.
-This one runs on grpc.aio and is the reference.
+A transport drives one Exchange per stream, asks `answer` once the request is whole, sends the answer and ends the
+stream. This one runs on grpc.aio and is the reference.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ext_proc.exchange import Exchange, TooLarge
 
 SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 MAX_CONCURRENT_STREAMS = 10_000
+MESSAGE_OVERHEAD_BYTES = 1 << 20
 
 AnswerTo = Callable[[HttpRequest | TooLarge], Awaitable[Answer]]
 
@@ -30,7 +31,12 @@ class GrpcAioTransport:
 
     def __init__(self, listen: str, answer: AnswerTo, *, max_body_bytes: int) -> None:
         self.health = Health([SERVICE])
-        self._server = new_server([SERVICE], self.health, max_concurrent_streams=MAX_CONCURRENT_STREAMS)
+        self._server = new_server(
+            [SERVICE],
+            self.health,
+            max_message_bytes=max_body_bytes + MESSAGE_OVERHEAD_BYTES,  # Envoy may send a body in one piece
+            max_concurrent_streams=MAX_CONCURRENT_STREAMS,
+        )
         external_processor_pb2_grpc.add_ExternalProcessorServicer_to_server(
             _Servicer(answer, max_body_bytes), self._server
         )

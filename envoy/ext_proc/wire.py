@@ -15,7 +15,7 @@ from headrace_protos.envoy.type.v3 import http_status_pb2
 from controlplane.model import HttpRequest
 from ext_proc.answer import Answer, Reply, Route
 from ext_proc.exchange import Exchange, TooLarge
-from ext_proc.names import NAMESPACE, POOL
+from ext_proc.names import CLIENT_PREFIX, NAMESPACE, POOL, WISH_PREFIX
 
 
 def take(exchange: Exchange, message: ext_proc.ProcessingRequest) -> HttpRequest | TooLarge | None:
@@ -68,8 +68,16 @@ def _reply(reply: Reply) -> ext_proc.ProcessingResponse:
 
 
 def _header_map(headers: Iterable[base_pb2.HeaderValue]) -> dict[str, str]:
-    """Of equal names the last counts. Latin-1 keeps every byte of a value, as HTTP/1.1 does."""
-    return {h.key: h.raw_value.decode("latin-1") if h.raw_value else h.value for h in headers}
+    """Of equal names the last counts. Latin-1 keeps every byte of a value, as HTTP/1.1 does. Wishes get the names back by
+    which clients know them."""
+    return {
+        h.key.replace(WISH_PREFIX, CLIENT_PREFIX, 1) if h.key.startswith(WISH_PREFIX) else h.key: h.raw_value.decode(
+            "latin-1"
+        )
+        if h.raw_value
+        else h.value
+        for h in headers
+    }
 
 
 def _set_headers(headers: Iterable[tuple[str, str]]) -> list[base_pb2.HeaderValueOption]:

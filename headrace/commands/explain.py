@@ -10,13 +10,13 @@ from typing import Annotated
 import typer
 from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 
-from controlplane.registry.fleet_file import load_fleet
 from controlplane.errors import ConfigurationError
 from controlplane.fleet import form_fleet
 from controlplane.messages import decision_message
 from controlplane.model import HttpRequest
 from controlplane.policy.explain import explain_request
 from controlplane.policy.table import compile_table
+from controlplane.registry.fleet_file import load_fleet
 from headrace import tables
 from headrace.commands.calling import call, print_json
 from headrace.commands.options import (
@@ -37,7 +37,8 @@ def explain(
     ] = None,
     path: Annotated[str, typer.Option(help="The request's path.")] = "/v1/chat/completions",
     fleet: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Decide offline, by this list of nodes, without a control plane.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Decide offline, by this list of nodes."),
     ] = None,
     config: ConfigFile = None,
     control_plane: ControlPlaneAddress = None,

@@ -1,4 +1,4 @@
-"""`headrace nodes`, `pools`, `status`, `decisions`, `drain` and `policy`: what a control plane shows and lets operators change."""
+"""What a control plane shows, and lets operators change: `nodes`, `pools`, `status`, `decisions`, `drain`, `policy`."""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ from headrace.credentials import target
 
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", "-c", envvar="HEADRACE_CONFIG", metavar="FILE", help="YAML configuration; without it, defaults."),
+    typer.Option(
+        "--config", "-c", envvar="HEADRACE_CONFIG", metavar="FILE", help="YAML configuration; without it, defaults."
+    ),
 ]
 ControlPlaneAddress = Annotated[
     str | None,

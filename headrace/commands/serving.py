@@ -32,7 +32,8 @@ StateDir = Annotated[
     typer.Option("--state-dir", metavar="DIR", help="Keeps etcd's data over runs; without it they go at the end."),
 ]
 LogDir = Annotated[
-    Path | None, typer.Option("--log-dir", metavar="DIR", help="Logs of the parts go there rather than to this terminal.")
+    Path | None,
+    typer.Option("--log-dir", metavar="DIR", help="Logs of the parts go there, not to this terminal."),
 ]
 
 
@@ -108,7 +109,9 @@ def node(
     max_sequences: Annotated[int | None, typer.Option(min=1, help="Sequences that run at once.")] = None,
     kv_cache_tokens: Annotated[int | None, typer.Option(min=0, help="Size of the KV cache in tokens.")] = None,
     hardware_class: Annotated[str | None, typer.Option(help="Such as a100-sxm4; by default from the GPU.")] = None,
-    capacity_type: Annotated[CapacityType, typer.Option(help="Whether the node may be taken away.")] = CapacityType.ON_DEMAND,
+    capacity_type: Annotated[
+        CapacityType, typer.Option(help="Whether the node may be taken away.")
+    ] = CapacityType.ON_DEMAND,
     label: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Free label; repeatable.")] = None,
     drain_grace: Annotated[float, typer.Option(min=0, help="Seconds that requests may go on after SIGTERM.")] = 30.0,
 ) -> None:

@@ -23,7 +23,7 @@ def demo(
         bool, typer.Option("--exit", help="End after the requests; status 0 only if every one went as decided.")
     ] = False,
 ) -> None:
-    """Run everything with two real engines, one in 4 and one in 16 bits, and show request by request what is decided."""
+    """Run everything with two real engines, in 4 and in 16 bits, and show request by request what is decided."""
     console = Console()
     files = _model_files(console)
     failed = False
@@ -50,7 +50,12 @@ def demo(
 def _model_files(console: Console) -> dict[str, Path]:
     """GGUF files by quantization format; the 16-bit one is made on the first run."""
     quantized = find_q4_model()
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("Making the 16-bit model", total=1.0)
         full = make_f16_model(

@@ -28,10 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=_default_threads(), help="processor threads to compute with")
     parser.add_argument("--host", default="127.0.0.1", help="IP address to listen on")
     given = parser.parse_args(arguments)
-    # Set before the model is loaded, which Python's own handlers could not interrupt. There is nothing to put in
-    # order: the file is only read, and the clients see the connection close.
+    # Left to the kernel: a handler of Python's would wait for the model to be loaded. There is nothing to put in order,
+    # the file is only read, and clients see their connection close.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os._exit(0))
+        signal.signal(number, signal.SIG_DFL)
     serve(
         given.model,
         given.port,
@@ -62,7 +62,7 @@ def serve(
     params.endpoint_slots = True
     params.ui = False
     params.verbosity = 1
-    params.cpuparams.n_threads = threads
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     if embeddings:
         # Completions work as before: pooling is for requests that ask for embeddings. Such a request has to fit one
         # physical batch.

@@ -175,9 +175,7 @@ async def _recorded(fleet: Any, request_id: str) -> decision_pb2.RecordedDecisio
     return decision_pb2.RecordedDecision()
 
 
-def _faults(
-    answer: _Answer, recorded: decision_pb2.RecordedDecision, names: dict[str, str]
-) -> Iterator[str]:
+def _faults(answer: _Answer, recorded: decision_pb2.RecordedDecision, names: dict[str, str]) -> Iterator[str]:
     decision, outcome = recorded.decision, recorded.outcome
     if answer.status != httpx.codes.OK:
         yield f"status {answer.status}: {answer.text[:200]}"
@@ -197,14 +195,20 @@ def _show(console: Console, number: int, shown: Shown, names: dict[str, str], se
     node = names.get(outcome.upstream, outcome.upstream or "-")
     style = tables.TIER_STYLES.get(decision.tier, "white")
     console.print(
-        f"{mark} {number:2} {escape(shown.request.title):32.32} {tables.verdict(decision):>9} "
-        f"{tables.budget(decision):>9}  [{style}]{escape(decision.pool):40}[/] {escape(node):10} {seconds * 1000:6.0f} ms",
+        f"{mark} {number:2} {escape(shown.request.title):32.32} {_padded_verdict(decision)} "
+        f"{tables.budget(decision):>9}  [{style}]{escape(decision.pool):39}[/] {escape(node):10} "
+        f"{seconds * 1000:6.0f} ms",
         soft_wrap=True,
         highlight=False,
     )
     console.print(f"      [dim]{escape(_why(shown))}[/]", soft_wrap=True, highlight=False)
     for fault in shown.faults:
         console.print(f"      [red]{escape(fault)}[/]", soft_wrap=True)
+
+
+def _padded_verdict(decision: decision_pb2.Decision) -> str:
+    """In a column: the colours' markup does not count in its width."""
+    return tables.verdict(decision) + " " * (9 - len(decision.sensitivity.verdict))
 
 
 def _why(shown: Shown) -> str:
@@ -218,7 +222,9 @@ def _why(shown: Shown) -> str:
 
 def show_summary(console: Console, shown: list[Shown]) -> None:
     by_pool = Counter((s.recorded.decision.sensitivity.verdict, s.recorded.decision.pool) for s in shown)
-    console.print(f"\n[bold]{len(shown)} requests, {sum(not s.faults for s in shown)} answered by the pool they were sent to[/]")
+    console.print(
+        f"\n[bold]{len(shown)} requests, {sum(not s.faults for s in shown)} answered by the pool they were sent to[/]"
+    )
     for (verdict, pool), count in sorted(by_pool.items()):
         style = tables.VERDICT_STYLES.get(verdict, "white")
         console.print(f"  {count:3}  [{style}]{verdict:9}[/]  {escape(pool)}", highlight=False)

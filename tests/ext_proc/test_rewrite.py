@@ -33,7 +33,9 @@ def test_only_top_level_values_of_the_name_change(body: bytes, expected: bytes) 
 
 
 @given(st.dictionaries(st.text(max_size=8), JSON, max_size=5), JSON, st.text(), st.booleans())
-def test_any_object_is_as_before_but_for_the_value(others: dict[str, object], old: object, new: str, ascii_: bool) -> None:
+def test_any_object_is_as_before_but_for_the_value(
+    others: dict[str, object], old: object, new: str, ascii_: bool
+) -> None:
     document = {**others, "model": old}
     body = json.dumps(document, ensure_ascii=ascii_).encode("utf-8", "surrogatepass")
     assert json.loads(replace_string(body, "model", new)) == {**document, "model": new}

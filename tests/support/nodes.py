@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from controlplane.model import NodeLoad, NodeSpec, ServedModel
+from controlplane.policy.settings import FormatRules
 
-FORMATS = frozenset({"fp16", "int4-awq"})
+FORMATS = FormatRules(full=("fp16",), quantized=("int4-awq",))
 
 
 def node(node_id: str = "a", address: str = "10.0.0.1:8000", format: str = "fp16") -> NodeSpec:  # noqa: A002

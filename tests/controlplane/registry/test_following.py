@@ -25,7 +25,7 @@ KEYS = Keys("/test/")
 
 
 def store(client: EtcdClient, lease_seconds: int = 10) -> NodeStore:
-    return NodeStore(client, KEYS, formats=FORMATS, lease_seconds=lease_seconds)
+    return NodeStore(client, KEYS, formats=lambda: FORMATS, lease_seconds=lease_seconds)
 
 
 @asynccontextmanager

@@ -27,7 +27,7 @@ def store(
     return NodeStore(
         client,
         KEYS,
-        formats=FORMATS,
+        formats=lambda: FORMATS,
         lease_seconds=lease_seconds,
         new_session_id=lambda: f"{ids}{next(numbers)}",
         clock=clock,
@@ -52,7 +52,7 @@ async def test_a_registration_lies_under_one_lease(client: EtcdClient) -> None:
 
 
 async def test_session_ids_cannot_be_guessed_by_default(client: EtcdClient) -> None:
-    nodes = NodeStore(client, KEYS, formats=FORMATS, lease_seconds=10)
+    nodes = NodeStore(client, KEYS, formats=lambda: FORMATS, lease_seconds=10)
     ids = {(await nodes.register(node())).session_id for _ in range(3)}
     assert len(ids) == 3
     assert {len(session_id) for session_id in ids} == {32}
