@@ -11,7 +11,8 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -89,25 +90,23 @@ def _dequantize(source: Path, target: Path, progress: Progress) -> None:
     import gguf  # noqa: PLC0415 - only installed for the demo
 
     reader = gguf.GGUFReader(source)
-    writer = gguf.GGUFWriter(target, reader.fields["general.architecture"].contents())
-    for key, field in reader.fields.items():
-        if not key.startswith("GGUF.") and key not in {"general.architecture", "general.quantization_version"}:
-            _copy_field(gguf, writer, key, field)
-    for tensor in reader.tensors:
-        shape, kind = _stored(gguf, tensor)
-        writer.add_tensor_info(tensor.name, shape, kind, kind.itemsize * tensor.n_elements)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    total = sum(_stored(gguf, tensor)[1].itemsize * int(tensor.n_elements) for tensor in reader.tensors)
-    done = 0
-    # One tensor at a time, so that memory holds one and not the whole model.
-    for tensor in reader.tensors:
-        _, kind = _stored(gguf, tensor)
-        writer.write_tensor_data(gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(kind))
-        done += kind.itemsize * int(tensor.n_elements)
-        progress(done, total)
-    writer.close()
+    with closing(gguf.GGUFWriter(target, reader.fields["general.architecture"].contents())) as writer:
+        for key, field in reader.fields.items():
+            if not key.startswith("GGUF.") and key not in {"general.architecture", "general.quantization_version"}:
+                _copy_field(gguf, writer, key, field)
+        sizes = []
+        for tensor in reader.tensors:
+            shape, kind = _stored(gguf, tensor)
+            sizes.append(kind.itemsize * int(tensor.n_elements))
+            writer.add_tensor_info(tensor.name, shape, kind, sizes[-1])
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        # One tensor at a time, so that memory holds one and not the whole model.
+        for done, tensor in zip(accumulate(sizes), reader.tensors, strict=True):
+            _, kind = _stored(gguf, tensor)
+            writer.write_tensor_data(gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(kind))
+            progress(done, sum(sizes))
 
 
 def _copy_field(gguf: Any, writer: Any, key: str, field: Any) -> None:

@@ -179,7 +179,7 @@ async def _finish_requests(readings: Latest[Reading], grace: float, hurry: async
         async with asyncio.timeout(grace):
             if await _unless(hurry, idle()):
                 return
-    _log.warning("leaving with requests that may still run")
+    _log.warning("leaving, though requests may still run")
 
 
 async def _unless(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:

@@ -40,9 +40,10 @@ async def test_it_is_healthy(engine: Engine) -> None:
 
 async def test_it_tells_what_runs_and_waits_and_how_fast(engine: Engine, llama: RunningLlama) -> None:
     async def generate() -> None:
-        async with httpx.AsyncClient(base_url=llama.url, timeout=60) as client:
+        async with httpx.AsyncClient(base_url=llama.url, timeout=120) as client:
             answer = await client.post(
-                "/v1/completions", json={"model": llama.model, "prompt": "Once upon a time", "max_tokens": 64}
+                "/v1/completions",
+                json={"model": llama.model, "prompt": "Once upon a time", "max_tokens": 24, "ignore_eos": True},
             )
             answer.raise_for_status()
 
@@ -58,7 +59,7 @@ async def test_it_tells_what_runs_and_waits_and_how_fast(engine: Engine, llama: 
 
 
 async def test_it_answers_chat_and_embeddings_in_one_process(llama: RunningLlama) -> None:
-    async with httpx.AsyncClient(base_url=llama.url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=llama.url, timeout=120) as client:
         embedded = await client.post("/v1/embeddings", json={"model": llama.model, "input": ["a cat", "a dog"]})
         chat = await client.post(
             "/v1/chat/completions",
@@ -68,9 +69,9 @@ async def test_it_answers_chat_and_embeddings_in_one_process(llama: RunningLlama
     assert chat.json()["choices"][0]["message"]["content"]
 
 
-async def test_an_embedding_input_may_be_as_long_as_the_context(llama: RunningLlama) -> None:
+async def test_an_embedding_input_may_be_longer_than_the_default_physical_batch(llama: RunningLlama) -> None:
     async with httpx.AsyncClient(base_url=llama.url, timeout=120) as client:
-        answer = await client.post("/v1/embeddings", json={"model": llama.model, "input": "word " * 1500})
+        answer = await client.post("/v1/embeddings", json={"model": llama.model, "input": "word " * 600})
     assert answer.status_code == 200, answer.text
 
 

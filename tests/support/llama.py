@@ -53,7 +53,7 @@ async def running_llama(
     """An engine on a free port that is ready to serve. `context` is in tokens for each of `slots` sequences."""
     argv = [sys.executable, "-m", "headrace.demo.engine", str(model_file(quantization)), "0", model]
     argv += ["--context", str(context), "--slots", str(slots), *(["--embeddings"] if embeddings else [])]
-    with tempfile.NamedTemporaryFile("rb", prefix="llama-", suffix=".log") as log:
+    with tempfile.NamedTemporaryFile(prefix="llama-", suffix=".log") as log:
 
         def started() -> str | None:
             log.seek(0)
@@ -62,8 +62,7 @@ async def running_llama(
             match = re.search(r" on (http://[0-9.]+:[0-9]+)\n", text)
             return match and match[1]
 
-        with open(log.name, "ab") as output:
-            process = await child.start(argv, stdout=output)
+        process = await child.start(argv, stdout=log)
         try:
             url = await until(started, START_SECONDS)
             yield RunningLlama(model, url, process)
