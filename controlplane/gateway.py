@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from xds_server.assembly import gateway_snapshot
-from xds_server.gateway import Endpoint, Gateway, PoolCluster
-from xds_server.snapshot import Snapshot
-
 from controlplane.config.addresses import split_address
 from controlplane.config.settings import Settings
 from controlplane.fleet import Fleet, Member
+from xds_server.assembly import gateway_snapshot
+from xds_server.gateway import Endpoint, Gateway, PoolCluster
+from xds_server.snapshot import Snapshot
 
 
 def snapshot_of(fleet: Fleet, settings: Settings) -> Snapshot:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, node_pb2
 
 from controlplane.model import (
     Alternative,
@@ -19,6 +18,7 @@ from controlplane.model import (
     Sensitivity,
     ServedModel,
 )
+from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, node_pb2
 
 _CAPACITY_TO_MESSAGE = {
     CapacityType.ON_DEMAND: node_pb2.CAPACITY_TYPE_ON_DEMAND,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headrace_protos.headrace.v1 import decision_pb2
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controlplane.fleet import Fleet
+from headrace_protos.headrace.v1 import decision_pb2
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 

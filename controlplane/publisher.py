@@ -7,8 +7,6 @@ import hashlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 
-from headrace_protos.headrace.v1 import fleet_pb2
-
 from controlplane.config.load import load_policy, policy_to_json
 from controlplane.errors import ConfigurationError
 from controlplane.fleet import form_fleet
@@ -18,6 +16,7 @@ from controlplane.policy.settings import Policy
 from controlplane.policy.table import compile_table
 from controlplane.registry.state import FleetState
 from controlplane.view import CurrentView, View
+from headrace_protos.headrace.v1 import fleet_pb2
 
 _log = logging.getLogger(__name__)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headrace_protos.headrace.v1 import fleet_pb2
-
 from controlplane.view import View
+from headrace_protos.headrace.v1 import fleet_pb2
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-from headrace_protos.headrace.v1 import fleet_pb2
-
 from controlplane.fleet import Fleet
 from controlplane.model import NodeLoad, NodeSession
 from controlplane.policy.table import RoutingTable
+from headrace_protos.headrace.v1 import fleet_pb2
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,6 @@ import logging
 import time
 from importlib import metadata
 
-from headrace_protos.envoy.service.accesslog.v3 import als_pb2_grpc
-from headrace_protos.headrace.v1 import admin_pb2_grpc, decision_pb2, fleet_pb2, fleet_pb2_grpc, registry_pb2_grpc
-from xds_server.resource import ResourceType
-from xds_server.server import DiscoveryService, EnvoyState
-from xds_server.stream import Rejected
-
 from controlplane.config.settings import Settings
 from controlplane.etcd.client import EtcdClient
 from controlplane.fleet import pools_of
@@ -33,6 +27,11 @@ from controlplane.view import CurrentView, View
 from headrace.credentials import etcd_access, read_tokens, server_tls
 from headrace.signals import stop_requested
 from headrace.telemetry import metrics_port, new_metrics, telemetry
+from headrace_protos.envoy.service.accesslog.v3 import als_pb2_grpc
+from headrace_protos.headrace.v1 import admin_pb2_grpc, decision_pb2, fleet_pb2, fleet_pb2_grpc, registry_pb2_grpc
+from xds_server.resource import ResourceType
+from xds_server.server import DiscoveryService, EnvoyState
+from xds_server.stream import Rejected
 
 _log = logging.getLogger(__name__)
 

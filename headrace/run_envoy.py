@@ -5,12 +5,11 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from xds_server.bootstrap import render_bootstrap
-
 from controlplane.config.addresses import split_address
 from controlplane.config.settings import Settings
 from controlplane.errors import ConfigurationError
 from headrace.up import dialable
+from xds_server.bootstrap import render_bootstrap
 
 
 def envoy_argv(settings: Settings, bootstrap: Path) -> list[str]:

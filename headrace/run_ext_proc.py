@@ -6,11 +6,10 @@ import os
 import random
 import socket
 
-from ext_proc.metrics import FilterMetrics
-from ext_proc.server import FilterServer
-
 from controlplane.config.settings import Settings
 from controlplane.errors import ConfigurationError
+from ext_proc.metrics import FilterMetrics
+from ext_proc.server import FilterServer
 from headrace.credentials import target
 from headrace.signals import stop_requested
 from headrace.telemetry import metrics_port, new_metrics, telemetry

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, node_pb2
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, node_pb2
 
 VERDICT_STYLES = {"sensitive": "magenta", "neutral": "white", "tolerant": "cyan"}
 TIER_STYLES = {"full": "magenta", "quantized": "cyan"}

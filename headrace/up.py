@@ -44,7 +44,8 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A system through which traffic can flow. `settings` have every port filled in; without `log_dir` parts log to us."""
+    """A system through which traffic can flow. `settings` have every port filled in; without a log folder, parts log to
+    our own output."""
 
     addresses: Addresses
     settings: Settings

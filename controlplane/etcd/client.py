@@ -7,13 +7,13 @@ from types import TracebackType
 from typing import Self
 
 import grpc
-from headrace_protos.etcd import rpc_pb2
 
 from controlplane.etcd import records
 from controlplane.etcd.connection import Connection, EtcdAccess, Health, Member
 from controlplane.etcd.errors import LeaseNotFoundError
 from controlplane.etcd.records import Changes, Listing, Outcome, Record, record_of
 from controlplane.etcd.watch import watch
+from headrace_protos.etcd import rpc_pb2
 
 
 class EtcdClient:

@@ -16,10 +16,10 @@ from types import TracebackType
 from typing import Any, Self
 
 import grpc
-from headrace_protos.etcd import rpc_pb2, rpc_pb2_grpc
 
 from controlplane.errors import ConfigurationError, HeadraceError, UnavailableError
 from controlplane.etcd.errors import EtcdRefusedError, is_about_the_token, mapped
+from headrace_protos.etcd import rpc_pb2, rpc_pb2_grpc
 
 logger = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any, cast
 
 import grpc
-from headrace_protos.etcd import rpc_pb2
 
 from controlplane.errors import UnavailableError
 from controlplane.etcd.connection import Connection, Member
 from controlplane.etcd.errors import TOKEN_TROUBLE, CompactedError, EtcdRefusedError, WatchLostError, mapped
 from controlplane.etcd.records import Changes, Delete, Put, change_of, end_of, start_of
+from headrace_protos.etcd import rpc_pb2
 
 logger = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ import binascii
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Struct
+
 from headrace_protos.envoy.data.accesslog.v3 import accesslog_pb2
 from headrace_protos.headrace.v1 import decision_pb2
 

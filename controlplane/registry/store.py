@@ -10,8 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from headrace_protos.etcd import rpc_pb2
-
 from controlplane.errors import AddressTakenError, HeadraceError, UnavailableError, UnknownSessionError
 from controlplane.etcd.client import EtcdClient
 from controlplane.etcd.errors import LeaseNotFoundError
@@ -21,6 +19,7 @@ from controlplane.policy.settings import FormatRules
 from controlplane.registry.codec import LoadRecord, decode_session, encode
 from controlplane.registry.keys import Keys
 from controlplane.registry.validate import check_load, checked
+from headrace_protos.etcd import rpc_pb2
 
 logger = logging.getLogger(__name__)
 

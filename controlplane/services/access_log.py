@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
-from headrace_protos.envoy.service.accesslog.v3 import als_pb2, als_pb2_grpc
-from headrace_protos.headrace.v1 import decision_pb2
 
 from controlplane.ledger.entry import recorded_decision
+from headrace_protos.envoy.service.accesslog.v3 import als_pb2, als_pb2_grpc
+from headrace_protos.headrace.v1 import decision_pb2
 
 SERVICE = "envoy.service.accesslog.v3.AccessLogService"
 

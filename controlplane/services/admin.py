@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
-from headrace_protos.headrace.v1 import admin_pb2, admin_pb2_grpc
 
 from controlplane.config.load import dump, load_policy
 from controlplane.errors import ConfigurationError
 from controlplane.view import CurrentView
+from headrace_protos.headrace.v1 import admin_pb2, admin_pb2_grpc
 
 SERVICE = "headrace.v1.Admin"
 

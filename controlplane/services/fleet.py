@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
-from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 
 from controlplane.fleet import pools_by_node
 from controlplane.ledger.recent import RecentDecisions
@@ -15,6 +14,7 @@ from controlplane.messages import decision_message, node_load_message, node_spec
 from controlplane.model import HttpRequest
 from controlplane.policy.explain import explain_request
 from controlplane.view import CurrentView, View
+from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 
 SERVICE = "headrace.v1.Fleet"
 

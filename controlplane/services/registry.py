@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
 
 import grpc
-from headrace_protos.headrace.v1 import registry_pb2, registry_pb2_grpc
 from opentelemetry import trace
 
 from controlplane.errors import (
@@ -20,6 +19,7 @@ from controlplane.errors import (
 from controlplane.messages import node_load, node_spec
 from controlplane.model import NodeSpec
 from controlplane.registry.store import NodeStore
+from headrace_protos.headrace.v1 import registry_pb2, registry_pb2_grpc
 
 _log = logging.getLogger(__name__)
 _tracer = trace.get_tracer(__name__)

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 import grpc
-from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 
 from controlplane import messages
 from controlplane.config.load import policy_from_json
 from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.policy.table import RoutingTable, compile_table
+from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 
 _log = logging.getLogger(__name__)
 

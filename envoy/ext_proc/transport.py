@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
-from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as messages
-from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2_grpc
 
 from controlplane.grpc_serving import Health, bind, new_server
 from controlplane.model import HttpRequest
 from ext_proc import wire
 from ext_proc.answer import Answer
 from ext_proc.exchange import Exchange, TooLarge
+from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as messages
+from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2_grpc
 
 SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 MAX_CONCURRENT_STREAMS = 10_000

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from google.protobuf.struct_pb2 import Struct
-from headrace_protos.envoy.config.core.v3 import base_pb2
-from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
-from headrace_protos.envoy.type.v3 import http_status_pb2
 
 from controlplane.model import HttpRequest
 from ext_proc.answer import Answer, Reply, Route
 from ext_proc.exchange import Exchange, TooLarge
 from ext_proc.names import CLIENT_PREFIX, NAMESPACE, POOL, WISH_PREFIX
+from headrace_protos.envoy.config.core.v3 import base_pb2
+from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
+from headrace_protos.envoy.type.v3 import http_status_pb2
 
 
 def take(exchange: Exchange, message: ext_proc.ProcessingRequest) -> HttpRequest | TooLarge | None:

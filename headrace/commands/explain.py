@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 
 from controlplane.errors import ConfigurationError
 from controlplane.fleet import form_fleet
@@ -28,6 +27,7 @@ from headrace.commands.options import (
     read_settings,
     read_text,
 )
+from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 
 
 def explain(

@@ -6,14 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from headrace_protos.headrace.v1 import (
-    admin_pb2,
-    admin_pb2_grpc,
-    fleet_pb2,
-    fleet_pb2_grpc,
-    registry_pb2,
-    registry_pb2_grpc,
-)
 
 from headrace import tables
 from headrace.commands.calling import call, print_json
@@ -24,6 +16,14 @@ from headrace.commands.options import (
     TokenFile,
     chosen_target,
     read_text,
+)
+from headrace_protos.headrace.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    fleet_pb2,
+    fleet_pb2_grpc,
+    registry_pb2,
+    registry_pb2_grpc,
 )
 
 ModelName = Annotated[str, typer.Option("--model", "-m", help="Only of this model.")]

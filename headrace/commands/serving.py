@@ -12,9 +12,6 @@ from typing import Annotated, TypeVar
 
 import typer
 import uvloop
-from node_agent.agent import run_until_signalled
-from node_agent.settings import AgentSettings, check_engine_url, default_node_id, parse_label, parse_model
-from node_agent.vram import read_gpus
 
 from controlplane.model import CapacityType
 from headrace.commands.options import ConfigFile, TokenFile, chosen_target, read_settings
@@ -24,6 +21,9 @@ from headrace.run_ext_proc import run_ext_proc
 from headrace.signals import run_until_stopped
 from headrace.telemetry import telemetry
 from headrace.up import running_system, write_ready_file
+from node_agent.agent import run_until_signalled
+from node_agent.settings import AgentSettings, check_engine_url, default_node_id, parse_label, parse_model
+from node_agent.vram import read_gpus
 
 T = TypeVar("T")
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import grpc
 import httpx
-from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, fleet_pb2_grpc
 from rich.console import Console
 from rich.markup import escape
 
@@ -28,6 +27,7 @@ from controlplane.policy.settings import ContextClass
 from headrace import tables
 from headrace.demo.requests import DEMO_REQUESTS, MODEL, DemoRequest
 from headrace.up import System, running_system
+from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, fleet_pb2_grpc
 
 FLEET_SECONDS = 60.0
 OUTCOME_SECONDS = 10.0
@@ -46,8 +46,8 @@ class DemoEngine:
 
 # The 4-bit engine runs many short sequences, the 16-bit one few long ones: both dimensions of routing can be seen.
 DEMO_ENGINES = (
-    DemoEngine("demo-4bit", "gguf-q4", context=2048, slots=4),
-    DemoEngine("demo-16bit", "fp16", context=8192, slots=2),
+    DemoEngine("demo-4bit", "gguf-q4", context=1024, slots=4),
+    DemoEngine("demo-16bit", "fp16", context=4096, slots=2),
 )
 
 
@@ -77,7 +77,7 @@ def demo_settings() -> Settings:
             metrics=_free(ext_proc.metrics),
         ),
         envoy=replace(settings.envoy, admin=_free(settings.envoy.admin)),
-        policy=replace(settings.policy, context_classes=(ContextClass("short", 2048), ContextClass("long"))),
+        policy=replace(settings.policy, context_classes=(ContextClass("short", 1024), ContextClass("long"))),
     )
 
 
@@ -163,11 +163,11 @@ def _text_of_stream(content: str) -> str:
     return "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
 
 
-async def _recorded(fleet: Any, request_id: str) -> decision_pb2.RecordedDecision:
+async def _recorded(fleet: fleet_pb2_grpc.FleetStub, request_id: str) -> decision_pb2.RecordedDecision:
     """The decision and outcome of a request, once Envoy's access log has brought them."""
     deadline = time.monotonic() + OUTCOME_SECONDS
     while time.monotonic() < deadline:
-        answer = await fleet.ListDecisions(fleet_pb2.ListDecisionsRequest(limit=20))
+        answer: fleet_pb2.ListDecisionsResponse = await fleet.ListDecisions(fleet_pb2.ListDecisionsRequest(limit=20))
         for recorded in answer.decisions:
             if recorded.request_id == request_id:
                 return recorded

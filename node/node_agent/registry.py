@@ -9,12 +9,12 @@ from types import TracebackType
 from typing import Self
 
 import grpc
-from headrace_protos.headrace.v1 import registry_pb2, registry_pb2_grpc
 
 from controlplane.errors import RegistrationError, UnavailableError, UnknownSessionError
 from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.messages import node_load_message, node_spec_message
 from controlplane.model import NodeLoad, NodeSpec
+from headrace_protos.headrace.v1 import registry_pb2, registry_pb2_grpc
 
 CALL_SECONDS = 5.0
 

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.waiting import until
 
 from controlplane import child
+from support.waiting import until
 
 PARENT = """
 import asyncio, sys

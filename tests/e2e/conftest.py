@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import httpx
 import pytest_asyncio
+
 from support.llama import RunningLlama, running_llama
 from support.system import FREE_PORTS, RunningSystem, running_system
 

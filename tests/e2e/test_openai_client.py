@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import openai
 import pytest
 import pytest_asyncio
+
 from e2e.conftest import MODEL, RealFleet
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from e2e.conftest import FULL, MODEL, QUANTIZED, RealFleet
 from support.waiting import until
 

@@ -1,7 +1,7 @@
 import pytest
-from ext_proc.exchange import Exchange, TooLarge
 
 from controlplane.model import HttpRequest
+from ext_proc.exchange import Exchange, TooLarge
 
 HEADERS = {":method": "POST", ":path": "/v1/chat/completions"}
 

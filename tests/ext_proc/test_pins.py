@@ -1,7 +1,6 @@
-from ext_proc.pins import MemoryPins
-
 from controlplane.model import FormatTier
 from controlplane.policy.settings import SessionRules
+from ext_proc.pins import MemoryPins
 
 
 class Clock:

@@ -1,9 +1,10 @@
 import json
 
 import pytest
-from ext_proc.rewrite import replace_string
 from hypothesis import given
 from hypothesis import strategies as st
+
+from ext_proc.rewrite import replace_string
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

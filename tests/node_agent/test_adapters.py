@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import httpx
 import pytest
+
 from node_agent.detection import detect_engine
 from node_agent.engine import EngineLoad, EngineUnavailableError, FoundModel
 from node_agent.http import MAX_ANSWER_BYTES, EngineHttp

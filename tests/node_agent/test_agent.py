@@ -13,16 +13,16 @@ from dataclasses import replace
 import grpc
 import httpx
 import pytest
+
+from controlplane import child
+from controlplane.errors import ConfigurationError
+from controlplane.grpc_calling import ControlPlaneTarget
 from node_agent.agent import run
 from node_agent.settings import AgentSettings
 from node_agent.vram import Gpus
 from support.engine import EngineShape, FakeEngine, Fault, running_engine
 from support.registry import ScriptedRegistry, running_registry
 from support.waiting import until
-
-from controlplane import child
-from controlplane.errors import ConfigurationError
-from controlplane.grpc_calling import ControlPlaneTarget
 
 Start = Callable[..., "asyncio.Task[None]"]
 

@@ -9,11 +9,11 @@ import sys
 
 import httpx
 import pytest
-from support.llama import running_llama
-from support.waiting import until
 
 from controlplane import child
 from headrace.demo.models import find_q4_model
+from support.llama import running_llama
+from support.waiting import until
 
 ENDS_WITHIN = 3.0
 

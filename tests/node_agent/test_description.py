@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+
+from controlplane.errors import ConfigurationError
+from controlplane.model import CapacityType, NodeSpec, ServedModel
 from node_agent.description import describe_node
 from node_agent.engine import Found, FoundModel
 from node_agent.settings import AgentSettings, ModelFlag
 from node_agent.vram import Gpus
-
-from controlplane.errors import ConfigurationError
-from controlplane.model import CapacityType, NodeSpec, ServedModel
 
 SETTINGS = AgentSettings("http://127.0.0.1:8000", (), "node-1")
 WHOLE = FoundModel("llama", ("llama-3",), "int4-awq", 8192, 64, 100_000)

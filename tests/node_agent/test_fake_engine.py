@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
+
 from support.engine import EngineShape, FakeEngine, Fault, running_engine
 from support.waiting import until
 

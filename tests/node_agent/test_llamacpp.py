@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
+
 from node_agent.detection import detect_engine
 from node_agent.engine import Engine, EngineLoad, EngineUnavailableError, FoundModel
 from node_agent.http import EngineHttp

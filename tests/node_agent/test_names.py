@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
+from controlplane.errors import ConfigurationError, UnavailableError
+from controlplane.policy.settings import FormatRules
 from node_agent.address import resolve
 from node_agent.backoff import LONGEST_SECONDS, Backoff
 from node_agent.formats import format_of_name, gguf_format
@@ -15,9 +18,6 @@ from node_agent.settings import (
     parse_model,
 )
 from node_agent.vram import Gpu, Gpus, hardware_class, read_gpus, sum_up, visible_gpus
-
-from controlplane.errors import ConfigurationError, UnavailableError
-from controlplane.policy.settings import FormatRules
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from node_agent.engine import EngineLoad, EngineUnavailableError, Found
 from node_agent.probe import TIMEOUTS_BEFORE_UNHEALTHY, Probe
 

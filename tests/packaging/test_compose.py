@@ -20,9 +20,6 @@ import pytest
 import typer
 import yaml
 from compose_spec import PyCompose
-from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc, node_pb2
-from support.program import run
-from support.waiting import until
 
 from controlplane.child import start, stop
 from controlplane.config.addresses import split_address
@@ -32,6 +29,9 @@ from controlplane.etcd.server import free_ports
 from controlplane.grpc_serving import Health, bind, new_server
 from headrace.cli import app
 from headrace.demo.models import F16_FILE_NAME, FILE_NAME, find_q4_model
+from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc, node_pb2
+from support.program import run
+from support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = ROOT / "docker-compose.yml"

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
 from support.program import run
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.asks import make_ask, make_chat, make_request
 
 from controlplane.model import Ask, Endpoint, HttpRequest, Refusal
 from controlplane.policy.ask import Body, endpoint_of, parse
 from controlplane.policy.settings import Policy, SessionRules
+from support.asks import make_ask, make_chat, make_request
 
 POLICY = Policy()
 

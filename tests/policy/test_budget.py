@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.asks import make_ask, make_chat
 
 from controlplane.model import Category
 from controlplane.policy.budget import FROM_CLIENT, FROM_DEFAULT, estimate, sequence_tokens
 from controlplane.policy.settings import BudgetRules, Ratios
 from controlplane.policy.text import categorise, count_classes, cut_data_uris
+from support.asks import make_ask, make_chat
 
 RULES = BudgetRules()
 PROSE = "The quick brown fox jumps over the lazy dog, and nobody minds. "

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.asks import make_ask, make_chat
 
 from controlplane.model import Ask, Sensitivity, Verdict
 from controlplane.policy.classify import compile_rules
 from controlplane.policy.settings import SensitivityRules
 from controlplane.policy.vocabulary import compile_vocabulary
 from controlplane.policy.words import DEFAULT_WORDS, Topic, WordList
+from support.asks import make_ask, make_chat
 
 RULES = SensitivityRules()
 CLASSIFIER = compile_rules(RULES)

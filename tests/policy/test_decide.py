@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.asks import BUSY, IDLE, OVERLOADED, make_ask, make_chat, make_pool, make_request, make_table
 
 from controlplane.model import Action, Ask, Decision, Endpoint, FormatTier, Pool, PoolLoad, Reason, Refusal
 from controlplane.policy.ask import parse
@@ -17,6 +16,7 @@ from controlplane.policy.decide import decide, refused
 from controlplane.policy.explain import explain
 from controlplane.policy.pins import tier_to_pin
 from controlplane.policy.settings import ContextClass, LostTier, Policy, SelectionRules, SessionRules
+from support.asks import BUSY, IDLE, OVERLOADED, make_ask, make_chat, make_pool, make_request, make_table
 
 SENSITIVE = make_chat("Write Python code", temperature=0)
 NEUTRAL = make_chat("Go on", temperature=0.5)

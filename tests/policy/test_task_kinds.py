@@ -7,10 +7,10 @@ extraction, 0.7 for writing and roleplay, 0.1 for stem and humanities); the prom
 from __future__ import annotations
 
 import pytest
-from support.asks import make_chat, make_pool, make_table
 
 from controlplane.model import FormatTier, Verdict
 from controlplane.policy.decide import decide
+from support.asks import make_chat, make_pool, make_table
 
 TEMPERATURES = {
     "coding": 0.0,

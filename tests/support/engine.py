@@ -25,6 +25,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+
 from support.waiting import until
 
 T = TypeVar("T")
@@ -475,14 +476,14 @@ async def running_engine(shape: EngineShape | None = None, *, port: int = 0) -> 
     )
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL + 1)  # cut answers are meant
     server = _Server(config)
-    async with asyncio.TaskGroup() as group:
-        serving = group.create_task(server.serve(sockets=[listener]))
-        try:
-            await until(lambda: server.started or serving.done())
-            yield engine
-        finally:
-            server.should_exit = server.force_exit = True
-            for connection in list(server.server_state.connections):
-                connection.transport.abort()
-            for task in list(server.server_state.tasks):
-                task.cancel()
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        await until(lambda: server.started or serving.done())
+        yield engine
+    finally:
+        server.should_exit = server.force_exit = True
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
+        for task in list(server.server_state.tasks):
+            task.cancel()
+        await serving

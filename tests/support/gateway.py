@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import grpc
 from google.protobuf import struct_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
 from headrace_protos.envoy.service.accesslog.v3 import als_pb2, als_pb2_grpc
 from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2, external_processor_pb2_grpc
 from support.envoy import RunningEnvoy, running_envoy

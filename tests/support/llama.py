@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from support.waiting import until
-
 from controlplane import child
 from headrace.demo.models import cache_folder, find_q4_model, make_f16_model
+from support.waiting import until
 
 START_SECONDS = 90.0  # from a cold disk on a busy machine
 STOP_SECONDS = 5.0

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
+
 from headrace_protos.headrace.v1 import node_pb2, registry_pb2, registry_pb2_grpc
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from support.waiting import until
 
 from controlplane import child
+from support.waiting import until
 
 START_SECONDS = 90.0
 STOP_SECONDS = 20.0

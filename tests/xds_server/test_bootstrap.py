@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import yaml
+
 from xds_server.bootstrap import render_bootstrap
 
 

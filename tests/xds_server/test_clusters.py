@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from headrace_protos.envoy.config.cluster.v3 import cluster_pb2
 from xds_server.clusters import ext_proc_cluster, pool_endpoints, socket_address
 from xds_server.gateway import Endpoint, PoolCluster

@@ -11,6 +11,7 @@ from datetime import timedelta
 import grpc
 import httpx
 import pytest
+
 from headrace_protos.envoy.config.cluster.v3 import cluster_pb2
 from headrace_protos.envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 from support.gateway import Notes, serving, to_pool

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+
+from controlplane.child import start
 from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2
 from support import gateway as support_gateway
 from support import h2c
 from support.gateway import body_of, to_pool
 from support.waiting import until
 from xds_server.gateway import Endpoint, PoolCluster
-
-from controlplane.child import start
 
 CHAT = "/v1/chat/completions"
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+
 from xds_server.assembly import gateway_snapshot
 from xds_server.clusters import pool_cluster, pool_endpoints
 from xds_server.gateway import Endpoint, Gateway, PoolCluster

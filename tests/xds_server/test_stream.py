@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+
 from headrace_protos.envoy.service.discovery.v3 import discovery_pb2
 from xds_server.assembly import gateway_snapshot
 from xds_server.gateway import Endpoint, Gateway, PoolCluster

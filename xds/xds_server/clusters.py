@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from google.protobuf import any_pb2
+
 from headrace_protos.envoy.config.cluster.v3 import circuit_breaker_pb2, cluster_pb2, outlier_detection_pb2
 from headrace_protos.envoy.config.core.v3 import address_pb2, config_source_pb2, health_check_pb2, protocol_pb2
 from headrace_protos.envoy.config.endpoint.v3 import endpoint_components_pb2, endpoint_pb2
 from headrace_protos.envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
-
 from xds_server.gateway import Endpoint, PoolCluster
 from xds_server.resource import packed
 

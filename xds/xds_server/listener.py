@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from google.protobuf.message import Message
+
 from headrace_protos.envoy.config.accesslog.v3 import accesslog_pb2
 from headrace_protos.envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
 from headrace_protos.envoy.config.core.v3 import base_pb2, grpc_service_pb2, protocol_pb2
@@ -15,7 +16,6 @@ from headrace_protos.envoy.extensions.filters.http.ext_proc.v3 import ext_proc_p
 from headrace_protos.envoy.extensions.filters.http.router.v3 import router_pb2
 from headrace_protos.envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
 from headrace_protos.envoy.extensions.http.early_header_mutation.header_mutation.v3 import header_mutation_pb2
-
 from xds_server.clusters import ACCESS_LOG, EXT_PROC
 from xds_server.gateway import INTERNAL_PREFIX, WISH_PREFIX, Gateway
 from xds_server.local_replies import local_reply_config

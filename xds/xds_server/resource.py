@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from google.protobuf import any_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
+
 from headrace_protos.envoy.config.cluster.v3 import cluster_pb2
 from headrace_protos.envoy.config.core.v3 import grpc_service_pb2
 from headrace_protos.envoy.config.endpoint.v3 import endpoint_pb2

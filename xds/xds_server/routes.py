@@ -12,7 +12,6 @@ from headrace_protos.envoy.extensions.retry.host.previous_hosts.v3 import previo
 from headrace_protos.envoy.type.matcher.v3 import http_inputs_pb2
 from headrace_protos.xds.core.v3 import extension_pb2 as xds_extension_pb2
 from headrace_protos.xds.type.matcher.v3 import matcher_pb2
-
 from xds_server.gateway import POOL_HEADER, WISH_PREFIX, Gateway
 from xds_server.local_replies import error_body
 from xds_server.resource import packed

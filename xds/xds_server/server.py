@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
 import grpc
-from headrace_protos.envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 
+from headrace_protos.envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 from xds_server.rejections import Rejections
 from xds_server.resource import ResourceType
 from xds_server.snapshot import InconsistentSnapshotError, Snapshot

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from headrace_protos.envoy.config.core.v3 import base_pb2
 from headrace_protos.envoy.service.discovery.v3 import discovery_pb2
-
 from xds_server.rejections import Rejections
 from xds_server.resource import NEEDED_BY, Key, Resource, ResourceType
 from xds_server.snapshot import Snapshot

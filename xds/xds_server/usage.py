@@ -9,6 +9,7 @@ import re
 from typing import TypeAlias
 
 from google.protobuf import any_pb2
+
 from headrace_protos.envoy.extensions.common.matching.v3 import extension_matcher_pb2
 from headrace_protos.envoy.extensions.content_parsers.json.v3 import json_content_parser_pb2
 from headrace_protos.envoy.extensions.filters.common.matcher.action.v3 import skip_action_pb2
@@ -17,7 +18,6 @@ from headrace_protos.envoy.extensions.filters.http.sse_to_metadata.v3 import sse
 from headrace_protos.envoy.type.matcher.v3 import http_inputs_pb2
 from headrace_protos.xds.core.v3 import extension_pb2
 from headrace_protos.xds.type.matcher.v3 import matcher_pb2
-
 from xds_server.gateway import Gateway, UsageRule
 from xds_server.resource import packed
 

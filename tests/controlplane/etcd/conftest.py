@@ -3,9 +3,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from support.etcd import RunningEtcd, running_etcd
 
 from controlplane.etcd.client import EtcdClient
+from support.etcd import RunningEtcd, running_etcd
 
 
 @pytest.fixture

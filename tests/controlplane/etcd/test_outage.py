@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
-from support.etcd import RunningEtcd, running_etcd
-from support.waiting import until
 
 from controlplane.errors import UnavailableError
 from controlplane.etcd.client import EtcdClient
 from controlplane.etcd.connection import EtcdAccess
 from controlplane.etcd.server import free_ports
+from support.etcd import RunningEtcd, running_etcd
+from support.waiting import until
 
 
 async def test_without_an_etcd_a_call_fails_in_time_and_says_what_to_check() -> None:

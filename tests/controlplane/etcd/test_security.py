@@ -15,13 +15,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from headrace_protos.etcd import rpc_pb2, rpc_pb2_grpc
-from support.etcd import RunningEtcd, running_etcd
 
 from controlplane.errors import ConfigurationError, UnavailableError
 from controlplane.etcd.client import EtcdClient
 from controlplane.etcd.connection import EtcdAccess
 from controlplane.etcd.errors import EtcdRefusedError
+from headrace_protos.etcd import rpc_pb2, rpc_pb2_grpc
+from support.etcd import RunningEtcd, running_etcd
 
 
 class Authority:

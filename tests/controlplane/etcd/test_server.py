@@ -8,11 +8,11 @@ import socket
 from pathlib import Path
 
 import pytest
-from support.etcd import running_etcd
 
 from controlplane.errors import ConfigurationError, UnavailableError
 from controlplane.etcd import server
 from controlplane.etcd.server import EtcdProgram, find_program, free_ports, is_sound, running
+from support.etcd import running_etcd
 
 
 def program(folder: Path, version: str) -> Path:

@@ -6,11 +6,11 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
-from support.etcd import RunningEtcd
 
 from controlplane.etcd.client import EtcdClient
 from controlplane.etcd.errors import CompactedError, WatchLostError
 from controlplane.etcd.records import Changes, Delete, Put, delete, put
+from support.etcd import RunningEtcd
 
 
 async def collect(client: EtcdClient, prefix: str, from_revision: int, events: int) -> list[Changes]:

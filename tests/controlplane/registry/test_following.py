@@ -7,10 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from support.etcd import RunningEtcd, running_etcd
-from support.nodes import FORMATS, load, node
-from support.relay import Relay, relay
-from support.waiting import until
 
 from controlplane.errors import UnknownSessionError
 from controlplane.etcd.client import EtcdClient
@@ -20,6 +16,10 @@ from controlplane.registry.following import FleetFollower
 from controlplane.registry.keys import Keys
 from controlplane.registry.state import FleetState
 from controlplane.registry.store import NodeStore
+from support.etcd import RunningEtcd, running_etcd
+from support.nodes import FORMATS, load, node
+from support.relay import Relay, relay
+from support.waiting import until
 
 KEYS = Keys("/test/")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.nodes import load, node
 
 from controlplane.etcd.connection import Health
 from controlplane.etcd.records import Changes, Delete, Listing, Put, Record
@@ -13,6 +12,7 @@ from controlplane.model import NodeLoad, NodeSession
 from controlplane.registry.codec import LoadRecord, encode
 from controlplane.registry.keys import Keys
 from controlplane.registry.state import Mirror
+from support.nodes import load, node
 
 KEYS = Keys()
 GRACE = 10.0

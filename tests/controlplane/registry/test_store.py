@@ -8,14 +8,14 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from support.etcd import RunningEtcd
-from support.nodes import FORMATS, load, node
-from support.waiting import until
 
 from controlplane.errors import AddressTakenError, RegistrationError, UnknownSessionError
 from controlplane.etcd.client import EtcdClient
 from controlplane.registry.keys import Keys
 from controlplane.registry.store import NodeStore
+from support.etcd import RunningEtcd
+from support.nodes import FORMATS, load, node
+from support.waiting import until
 
 KEYS = Keys()
 

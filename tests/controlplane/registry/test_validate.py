@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.nodes import FORMATS, load, node
 
 from controlplane.errors import RegistrationError
 from controlplane.model import NodeLoad, NodeSpec, ServedModel
 from controlplane.registry.validate import check_load, checked
+from support.nodes import FORMATS, load, node
 
 
 def with_model(**changes: Any) -> NodeSpec:
