@@ -22,7 +22,7 @@ help: ## Show this list
 demo: $(HEADRACE) ## Run the whole system with two small engines and send it prompts; ARGS=--exit ends by itself
 	@$(BIN)/headrace demo $(ARGS)
 
-test: $(HEADRACE) ## Run all tests; ARGS='tests/policy -k pins' chooses some
+test: $(HEADRACE) ## Run all tests; ARGS='tests/controlplane/policy -k pins' chooses some
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: $(HEADRACE) ## Lint, formatting, types, import contracts, proto lint

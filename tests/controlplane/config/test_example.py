@@ -10,7 +10,7 @@ from controlplane.config.load import load
 from controlplane.config.reader import leaves
 from controlplane.config.settings import Settings
 
-EXAMPLE = Path(__file__).parents[2] / "docs" / "headrace.example.yaml"
+EXAMPLE = Path(__file__).parents[3] / "docs" / "headrace.example.yaml"
 # Thousands of words, which a copied file would freeze.
 LEFT_OUT = {"policy.sensitivity.words", "policy.sensitivity.words_version"}
 
