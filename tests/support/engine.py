@@ -239,7 +239,6 @@ class FakeEngine:
 
     async def _complete(self, request: Request, body: bytes, *, chat: bool) -> Response:
         job = self._parse(body, chat=chat)
-        await _while_connected(request, self._admit(job))
         if job.stream:
             return StreamingResponse(self._events(job), media_type="text/event-stream")
         text = await _while_connected(request, self._whole_text(job))
@@ -296,23 +295,26 @@ class FakeEngine:
             and self.counters.kv_tokens + job.total_tokens <= self.shape.kv_tokens
         )
 
-    async def _admit(self, job: _Job) -> None:
+    def _take_at_once(self, job: _Job) -> bool:
         """In order: a big request at the head of the queue keeps smaller ones behind it."""
-        if self._queue or not self._fits(job):
-            turn = asyncio.get_running_loop().create_future()
-            self._queue.append((job, turn))
-            self.counters.waiting += 1
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
-                    self._release(job)
-                else:
-                    self._queue.remove((job, turn))
-                    self.counters.waiting -= 1
-                raise
-        else:
+        at_once = not self._queue and self._fits(job)
+        if at_once:
             self._take(job)
+        return at_once
+
+    async def _wait_for_room(self, job: _Job) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._queue.append((job, turn))
+        self.counters.waiting += 1
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._release(job)
+            else:
+                self._queue.remove((job, turn))
+                self.counters.waiting -= 1
+            raise
 
     def _take(self, job: _Job) -> None:
         self.counters.running += 1
@@ -340,9 +342,10 @@ class FakeEngine:
             self.counters.aborted += not finished
 
     async def _generate(self, job: _Job) -> AsyncGenerator[str, None]:
-        """The tokens of an admitted job, which is released at their end."""
+        started = asyncio.get_running_loop().time()
+        if not self._take_at_once(job):
+            await self._wait_for_room(job)
         with self._admitted(job):
-            started = asyncio.get_running_loop().time()
             await self._while_held()
             await self._pass(job.prompt_tokens / self.shape.prefill_rate)
             self.counters.prompt_tokens += job.prompt_tokens
@@ -467,7 +470,8 @@ class _Server(uvicorn.Server):
 async def running_engine(shape: EngineShape | None = None, *, port: int = 0) -> AsyncIterator[FakeEngine]:
     """An engine in this event loop on a free port, or on `port` to come back where one was."""
     engine = FakeEngine(shape or EngineShape())
-    listener = socket.socket()
+    # Without the protocol asyncio leaves Nagle's algorithm on, and answers in two parts wait 40 ms for the client.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
     engine.url = "http://{}:{}".format(*listener.getsockname())
