@@ -5,9 +5,11 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controlplane.fleet import Fleet
+from controlplane.model import Verdict
 from headrace_protos.headrace.v1 import decision_pb2
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+_VERDICTS = frozenset(Verdict)
 
 
 class ControlPlaneMetrics:
@@ -24,6 +26,9 @@ class ControlPlaneMetrics:
         self._heartbeats = Counter("headrace_heartbeats", "Load reports by result.", ("result",), registry=registry)
         self._etcd_up = Gauge("headrace_etcd_up", "1 while etcd answers, else 0.", registry=registry)
         self._views = Counter("headrace_fleet_views", "Views of the fleet published.", registry=registry)
+        self._view_faults = Counter(
+            "headrace_fleet_view_faults", "Views of the fleet that could not be published.", registry=registry
+        )
         self._envoys = Gauge("headrace_xds_envoys", "Connected Envoys.", registry=registry)
         self._xds_updates = Counter(
             "headrace_xds_updates", "xDS responses by type and answer.", ("type", "answer"), registry=registry
@@ -56,7 +61,18 @@ class ControlPlaneMetrics:
         self._usage_missing = Counter(
             "headrace_usage_missing", "Answered requests without usage.", ("pool",), registry=registry
         )
-        self._pools: set[str] = set()
+        self._by_pool = (
+            self._pool_nodes,
+            self._pool_running,
+            self._pool_waiting,
+            self._requests,
+            self._request_seconds,
+            self._first_byte_seconds,
+            self._tokens,
+            self._usage_missing,
+        )
+        self._fleet_pools: set[str] = set()
+        self._shown_pools: set[str] = set()
 
     def view_published(self, fleet: Fleet, nodes: int) -> None:
         self._views.inc()
@@ -66,13 +82,14 @@ class ControlPlaneMetrics:
             self._pool_nodes.labels(pool.name, "not_ready").set(pool.nodes - pool.ready_nodes)
             self._pool_running.labels(pool.name).set(pool.load.running if pool.load else 0)
             self._pool_waiting.labels(pool.name).set(pool.load.waiting if pool.load else 0)
-        names = {pool.name for pool in fleet.pools}
-        for gone in self._pools - names:
-            self._pool_nodes.remove(gone, "ready")
-            self._pool_nodes.remove(gone, "not_ready")
-            self._pool_running.remove(gone)
-            self._pool_waiting.remove(gone)
-        self._pools = names
+        self._fleet_pools = {pool.name for pool in fleet.pools}
+        for gone in self._shown_pools - self._fleet_pools:
+            for metric in self._by_pool:
+                metric.remove_by_labels({"pool": gone})
+        self._shown_pools = self._fleet_pools
+
+    def view_failed(self) -> None:
+        self._view_faults.inc()
 
     def registered(self, result: str) -> None:
         self._registrations.labels(result).inc()
@@ -93,13 +110,13 @@ class ControlPlaneMetrics:
         self._filter_workers.set(count)
 
     def request_finished(self, recorded: decision_pb2.RecordedDecision) -> None:
-        """The pool's name in the decision is one that this fleet gave, so it is fit for a label."""
+        """What the access log says is no label before it is known: anybody who reaches the xDS port can send one."""
         outcome = recorded.outcome
         if not recorded.HasField("decision"):
             self._undecided.inc()
-        pool = recorded.decision.pool or "none"
-        verdict = recorded.decision.sensitivity.verdict or "none"
-        self._requests.labels(pool, verdict, f"{outcome.status // 100}xx").inc()
+        pool = self._pool_label(recorded.decision.pool)
+        verdict = recorded.decision.sensitivity.verdict
+        self._requests.labels(pool, verdict if verdict in _VERDICTS else "none", _status_class(outcome.status)).inc()
         self._request_seconds.labels(pool).observe(outcome.duration_seconds)
         if outcome.HasField("first_byte_seconds"):
             self._first_byte_seconds.labels(pool).observe(outcome.first_byte_seconds)
@@ -107,5 +124,16 @@ class ControlPlaneMetrics:
             self._tokens.labels(pool, "prompt").inc(outcome.prompt_tokens)
         if outcome.HasField("completion_tokens"):
             self._tokens.labels(pool, "completion").inc(outcome.completion_tokens)
-        elif outcome.status == 200 and pool != "none":
+        elif outcome.status == 200 and recorded.decision.pool:
             self._usage_missing.labels(pool).inc()
+
+    def _pool_label(self, name: str) -> str:
+        """`gone` is one that has left the fleet since its request began, or one that never was."""
+        if not name:
+            return "none"
+        return name if name in self._fleet_pools else "gone"
+
+
+def _status_class(status: int) -> str:
+    """`none` where the client left before there was one."""
+    return f"{status // 100}xx" if 100 <= status <= 599 else "none"

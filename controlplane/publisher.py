@@ -6,6 +6,8 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from controlplane.config.load import load_policy, policy_to_json
 from controlplane.errors import ConfigurationError
@@ -26,10 +28,20 @@ COALESCE_SECONDS = 0.05
 REFRESH_SECONDS = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class _PolicyInForce:
+    """`document` is the last one seen in etcd, None for none; `policy` may be older when that one cannot be used."""
+
+    document: bytes | None
+    policy: Policy
+    overridden: bool
+
+
 class Publisher:
     """`configured` is the policy of the configuration, which an operator's policy in etcd replaces.
 
-    `on_view` gets each view before it is in force; `clock` gives Unix seconds.
+    `on_view` gets each view before it is in force, and keeps it from being so by raising. `on_fault` is told each time
+    that a view could not be made or was refused; the last good one then stays. `clock` gives Unix seconds.
     """
 
     def __init__(
@@ -37,16 +49,19 @@ class Publisher:
         configured: Policy,
         current: CurrentView,
         on_view: Callable[[View], None],
+        on_fault: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
         self._configured = configured
         self._current = current
         self._on_view = on_view
+        self._on_fault = on_fault
         self._clock = clock
         self._latest: FleetState | None = None
         self._arrived = asyncio.Event()
-        self._policy: tuple[bytes | None, Policy] = (None, configured)
+        self._policy = _PolicyInForce(None, configured, overridden=False)
         self.policy_fault: str | None = None
+        self.view_fault: str | None = None
 
     async def run(self, states: AsyncIterator[FleetState]) -> None:
         """Publishes for as long as states come."""
@@ -59,20 +74,34 @@ class Publisher:
 
     async def _publish_all(self) -> None:
         while True:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(REFRESH_SECONDS):
                     await self._arrived.wait()
-            except TimeoutError:
-                pass
             self._arrived.clear()
             if self._latest is not None:
-                view = self._view_of(self._latest)
-                self._on_view(view)
-                self._current.replace(view)
+                self._publish(self._latest)
             await asyncio.sleep(COALESCE_SECONDS)
 
+    def _publish(self, state: FleetState) -> None:
+        """One node that this version cannot cope with must end neither the control plane nor the traffic."""
+        try:
+            view = self._view_of(state)
+            self._on_view(view)
+        except Exception as error:
+            fault = f"{type(error).__name__}: {error}"
+            if fault != self.view_fault:
+                _log.exception("the fleet cannot be published, the last view stays revision=%d", state.revision)
+            self.view_fault = fault
+            self._on_fault()
+        else:
+            if self.view_fault is not None:
+                _log.info("the fleet is published again revision=%d", state.revision)
+            self.view_fault = None
+            self._current.put(view)
+
     def _view_of(self, state: FleetState) -> View:
-        policy = self._policy_of(state)
+        self._policy = self._policy_of(state.policy)
+        policy = self._policy.policy
         fleet = form_fleet(state.sessions.values(), state.loads, policy, self._clock())
         message = _table_message(fleet.pools, policy)
         return View(
@@ -81,23 +110,24 @@ class Publisher:
             fleet=fleet,
             table=compile_table(message.version, fleet.pools, policy),
             table_message=message,
-            policy_overridden=state.policy is not None,
+            policy_overridden=self._policy.overridden,
         )
 
-    def _policy_of(self, state: FleetState) -> Policy:
+    def _policy_of(self, document: bytes | None) -> _PolicyInForce:
         """The policy in force. One in etcd that cannot be read, as of another version, is reported and not used."""
-        if state.policy is None:
-            self._policy = (None, self._configured)
+        if document is None:
             self.policy_fault = None
-        elif state.policy != self._policy[0]:
-            try:
-                self._policy = (state.policy, load_policy(state.policy.decode(), "policy"))
-                self.policy_fault = None
-            except (ConfigurationError, UnicodeDecodeError) as error:
-                self._policy = (state.policy, self._policy[1])
-                self.policy_fault = str(error)
-                _log.error("the policy in etcd cannot be used, the last one stays fault=%s", error)
-        return self._policy[1]
+            return _PolicyInForce(None, self._configured, overridden=False)
+        if document == self._policy.document:
+            return self._policy
+        try:
+            policy = load_policy(document.decode(), "policy")
+        except (ConfigurationError, UnicodeDecodeError) as error:
+            self.policy_fault = str(error)
+            _log.error("the policy in etcd cannot be used, the last one stays fault=%s", error)
+            return replace(self._policy, document=document)
+        self.policy_fault = None
+        return _PolicyInForce(document, policy, overridden=True)
 
 
 def _table_message(pools: Iterable[Pool], policy: Policy) -> fleet_pb2.RoutingTable:

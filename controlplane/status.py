@@ -11,12 +11,17 @@ from headrace_protos.headrace.v1 import fleet_pb2
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What `summarise` needs besides the view. `etcd_trouble` and `policy_fault` are None when all is well."""
+    """What `summarise` needs besides the view. Troubles and faults are None when all is well.
+
+    `snapshot_version` is of what Envoys should hold, empty before the first.
+    """
 
     version: str
     uptime_seconds: float
     etcd_trouble: str | None
     policy_fault: str | None
+    view_fault: str | None
+    snapshot_version: str
     envoys: tuple[fleet_pb2.EnvoyStatus, ...]
     filter_workers: tuple[str, ...]
 
@@ -45,22 +50,28 @@ def _conditions(view: View | None, around: Surroundings) -> Iterable[fleet_pb2.C
             message=f"{around.etcd_trouble}; traffic goes on with the last state, but no node can join or leave",
         )
     for envoy in around.envoys:
-        if envoy.rejected_updates:
+        # Later updates may have been taken, which mends what an earlier one left behind.
+        if envoy.rejected_updates and envoy.acknowledged_version != around.snapshot_version:
             yield fleet_pb2.Condition(
                 name="xds_update_rejected",
                 message=f"Envoy {envoy.node_id} refused {envoy.rejected_updates} updates and keeps what it had; "
                 f"the last: {envoy.last_rejection}",
             )
+    if around.view_fault:
+        yield fleet_pb2.Condition(
+            name="fleet_not_published",
+            message=f"the fleet's last changes are not in force, traffic goes on as before them: {around.view_fault}",
+        )
     if around.policy_fault:
         yield fleet_pb2.Condition(
             name="policy_unreadable",
             message=f"the policy set by an operator is not in force: {around.policy_fault}",
         )
-    if view is not None and not view.sessions:
-        yield fleet_pb2.Condition(
-            name="no_nodes", message="no node is registered; start `headrace node` beside each engine"
-        )
     if view is not None:
+        if not view.sessions:
+            yield fleet_pb2.Condition(
+                name="no_nodes", message="no node is registered; start `headrace node` beside each engine"
+            )
         for pool in view.fleet.pools:
             if not pool.ready_nodes:
                 yield fleet_pb2.Condition(

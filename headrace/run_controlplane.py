@@ -52,10 +52,11 @@ class ControlPlane:
             client, keys, formats=lambda: self._policy.formats, lease_seconds=int(settings.control_plane.lease)
         )
         self._follower = FleetFollower(client, keys, grace=settings.control_plane.lease)
-        self._current = CurrentView()
-        self._publisher = Publisher(settings.policy, self._current, self._publish, time.time)
+        self._current = CurrentView(None)
+        self._publisher = Publisher(settings.policy, self._current, self._publish, metrics.view_failed, time.time)
         self._decisions = RecentDecisions(settings.control_plane.recent_decisions)
         self._discovery = DiscoveryService(_XdsObserver(metrics), f"headrace-{settings.cluster}")
+        self._fleet = fleet.FleetServicer(self._current, self._decisions, self._status, time.time)
         self._fleet_health = Health([registry.SERVICE, fleet.SERVICE, admin.SERVICE])
         self._envoy_health = Health([DISCOVERY_SERVICE, access_log.SERVICE])
 
@@ -86,17 +87,14 @@ class ControlPlane:
             ),
             fleet_server,
         )
-        fleet_pb2_grpc.add_FleetServicer_to_server(
-            fleet.FleetServicer(self._current, self._decisions, self._status, time.time), fleet_server
-        )
+        fleet_pb2_grpc.add_FleetServicer_to_server(self._fleet, fleet_server)
         admin_pb2_grpc.add_AdminServicer_to_server(admin.AdminServicer(self._current, self._set_policy), fleet_server)
         envoy_server = new_server([DISCOVERY_SERVICE, access_log.SERVICE], self._envoy_health)
         self._discovery.add_to(envoy_server)
         als_pb2_grpc.add_AccessLogServiceServicer_to_server(access_log.AccessLogServicer(self._record), envoy_server)
         grpc_address = bind(fleet_server, control.grpc, tls)
         xds_address = bind(envoy_server, control.xds)
-        for health in (self._fleet_health, self._envoy_health):
-            await health.set_ready(False)
+        await self._set_ready(False)
         await fleet_server.start()
         await envoy_server.start()
         _log.info("control plane serving grpc=%s xds=%s", grpc_address, xds_address)
@@ -112,6 +110,7 @@ class ControlPlane:
                 for task in working:
                     task.cancel()
         finally:
+            await self._set_ready(False)
             await asyncio.gather(fleet_server.stop(STOP_SECONDS), envoy_server.stop(STOP_SECONDS))
 
     def _publish(self, view: View) -> None:
@@ -141,27 +140,34 @@ class ControlPlane:
             await self._store.put_policy(document.encode())
 
     async def _become_ready(self) -> None:
-        async for _ in self._current.changes():
-            await self._fleet_health.set_ready(True)
-            await self._envoy_health.set_ready(True)
-            return
+        if self._current.value is None:
+            await self._current.next()
+        await self._set_ready(True)
+
+    async def _set_ready(self, ready: bool) -> None:
+        for health in (self._fleet_health, self._envoy_health):
+            await health.set_ready(ready)
 
     async def _watch_surroundings(self) -> None:
         while True:
             self._metrics.etcd_up(self._follower.trouble is None)
             self._metrics.envoys(len(self._discovery.states()))
+            self._metrics.filter_workers(len(self._fleet.filter_workers))
             await asyncio.sleep(TICK_SECONDS)
 
-    def _status(self, view: View | None, filter_workers: tuple[str, ...]) -> fleet_pb2.GetStatusResponse:
+    def _status(self) -> fleet_pb2.GetStatusResponse:
+        snapshot = self._discovery.snapshot
         return summarise(
-            view,
+            self._current.value,
             Surroundings(
                 version=metadata.version("headrace"),
                 uptime_seconds=time.monotonic() - self._started,
                 etcd_trouble=self._follower.trouble,
                 policy_fault=self._publisher.policy_fault,
+                view_fault=self._publisher.view_fault,
+                snapshot_version=snapshot.version if snapshot else "",
                 envoys=tuple(_envoy_status(state) for state in self._discovery.states()),
-                filter_workers=filter_workers,
+                filter_workers=self._fleet.filter_workers,
             ),
         )
 

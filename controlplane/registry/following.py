@@ -13,6 +13,7 @@ from controlplane.errors import HeadraceError, UnavailableError
 from controlplane.etcd.client import EtcdClient
 from controlplane.etcd.connection import Pause
 from controlplane.etcd.errors import WatchLostError
+from controlplane.latest import Latest
 from controlplane.registry.keys import Keys
 from controlplane.registry.state import FleetState, Mirror
 
@@ -48,29 +49,21 @@ class FleetFollower:
         self._draw = draw
         self._mirror = Mirror(keys, grace)
         self._refusal: str | None = None
-        self._state: FleetState | None = None
-        self._news = asyncio.Event()
+        self._state = Latest[FleetState | None](None)
 
     @property
     def state(self) -> FleetState | None:
         """The latest state; None before the first listing."""
-        return self._state
+        return self._state.value
 
     @property
     def trouble(self) -> str | None:
         """What keeps the state from being up to date; None when nothing does."""
         return self._refusal or self._client.health.trouble
 
-    async def states(self) -> AsyncGenerator[FleetState, None]:
+    def states(self) -> AsyncGenerator[FleetState, None]:
         """The latest state, and each later one; a slow reader skips to the latest."""
-        seen: FleetState | None = None
-        while True:
-            news = self._news
-            if self._state is not None and self._state is not seen:
-                seen = self._state
-                yield seen
-            else:
-                await news.wait()
+        return self._state.changes()
 
     async def run(self) -> None:
         """Follows until it is cancelled."""
@@ -111,6 +104,4 @@ class FleetFollower:
                 self._show()
 
     def _show(self) -> None:
-        self._state = self._mirror.state
-        self._news.set()
-        self._news = asyncio.Event()
+        self._state.put(self._mirror.state)

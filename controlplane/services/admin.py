@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
 
 from controlplane.config.load import dump, load_policy
-from controlplane.errors import ConfigurationError
+from controlplane.errors import HeadraceError, UnavailableError
+from controlplane.services.refusing import refuse
 from controlplane.view import CurrentView
 from headrace_protos.headrace.v1 import admin_pb2, admin_pb2_grpc
+
+_log = logging.getLogger(__name__)
 
 SERVICE = "headrace.v1.Admin"
 
@@ -27,8 +31,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.GetPolicyResponse:
         view = self._current.value
         if view is None:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the policy has not been read from etcd yet")
-        assert view is not None
+            await refuse(context, UnavailableError("the policy has not been read from etcd yet"))
         return admin_pb2.GetPolicyResponse(policy_yaml=dump(view.table.policy), overridden=view.policy_overridden)
 
     async def SetPolicy(  # noqa: N802
@@ -36,13 +39,18 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.SetPolicyResponse:
         try:
             load_policy(request.policy_yaml, "policy")
-        except ConfigurationError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        await self._store(request.policy_yaml)
+            await self._store(request.policy_yaml)
+        except HeadraceError as error:
+            await refuse(context, error)
+        _log.info("policy set")
         return admin_pb2.SetPolicyResponse()
 
     async def ResetPolicy(  # noqa: N802
         self, request: admin_pb2.ResetPolicyRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> admin_pb2.ResetPolicyResponse:
-        await self._store(None)
+        try:
+            await self._store(None)
+        except HeadraceError as error:
+            await refuse(context, error)
+        _log.info("policy reset to the configured one")
         return admin_pb2.ResetPolicyResponse()

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Any
 
 import grpc
 
+from controlplane.errors import UnavailableError
 from controlplane.fleet import pools_by_node
 from controlplane.ledger.recent import RecentDecisions
 from controlplane.messages import decision_message, node_load_message, node_spec_message, pool_message, timestamp
 from controlplane.model import HttpRequest
 from controlplane.policy.explain import explain_request
+from controlplane.services.refusing import refuse
 from controlplane.view import CurrentView, View
 from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 
 SERVICE = "headrace.v1.Fleet"
 
 DEFAULT_DECISIONS = 20
+MOST_DECISIONS = 10_000  # some 20 MB
 MAX_EXPLAINED_BYTES = 10 * 2**20
-
-StatusOf = Callable[[View | None, tuple[str, ...]], fleet_pb2.GetStatusResponse]
 
 
 class FleetServicer(fleet_pb2_grpc.FleetServicer):
@@ -31,7 +33,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         self,
         current: CurrentView,
         decisions: RecentDecisions,
-        status_of: StatusOf,
+        status_of: Callable[[], fleet_pb2.GetStatusResponse],
         clock: Callable[[], float],
     ) -> None:
         self._current = current
@@ -39,6 +41,11 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         self._status_of = status_of
         self._clock = clock
         self._watchers: Counter[str] = Counter()
+
+    @property
+    def filter_workers(self) -> tuple[str, ...]:
+        """The ids of those that watch the routing table now."""
+        return tuple(sorted(self._watchers))
 
     async def ListNodes(  # noqa: N802
         self, request: fleet_pb2.ListNodesRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -60,10 +67,11 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         self._watchers[worker] += 1
         sent = ""
         try:
-            async for view in self._current.changes():
-                if view.table.version != sent:
-                    sent = view.table.version
-                    yield fleet_pb2.WatchRoutingTableResponse(table=view.table_message)
+            async with aclosing(self._current.changes()) as views:
+                async for view in views:
+                    if view.table.version != sent:
+                        sent = view.table.version
+                        yield fleet_pb2.WatchRoutingTableResponse(table=view.table_message)
         finally:
             self._watchers[worker] -= 1
             if not self._watchers[worker]:
@@ -92,21 +100,21 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
     async def ListDecisions(  # noqa: N802
         self, request: fleet_pb2.ListDecisionsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> fleet_pb2.ListDecisionsResponse:
-        newest = self._decisions.newest(request.limit or DEFAULT_DECISIONS, model=request.model, pool=request.pool)
+        limit = min(request.limit or DEFAULT_DECISIONS, MOST_DECISIONS)
+        newest = self._decisions.newest(limit, model=request.model, pool=request.pool)
         return fleet_pb2.ListDecisionsResponse(decisions=newest)
 
     async def GetStatus(  # noqa: N802
         self, request: fleet_pb2.GetStatusRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> fleet_pb2.GetStatusResponse:
-        return self._status_of(self._current.value, tuple(sorted(self._watchers)))
+        return self._status_of()
 
     async def _view(self, context: grpc.aio.ServicerContext[Any, Any]) -> View:
         view = self._current.value
         if view is None:
-            await context.abort(
-                grpc.StatusCode.UNAVAILABLE, "the fleet has not been read from etcd yet; `headrace status` says why"
+            await refuse(
+                context, UnavailableError("the fleet has not been read from etcd yet; `headrace status` says why")
             )
-        assert view is not None
         return view
 
 

@@ -9,16 +9,11 @@ from typing import Any, Protocol
 import grpc
 from opentelemetry import trace
 
-from controlplane.errors import (
-    AddressTakenError,
-    HeadraceError,
-    RegistrationError,
-    UnavailableError,
-    UnknownSessionError,
-)
+from controlplane.errors import HeadraceError, UnknownSessionError
 from controlplane.messages import node_load, node_spec
 from controlplane.model import NodeSpec
 from controlplane.registry.store import NodeStore
+from controlplane.services.refusing import code_of, refuse, shortened
 from headrace_protos.headrace.v1 import registry_pb2, registry_pb2_grpc
 
 _log = logging.getLogger(__name__)
@@ -28,6 +23,7 @@ SERVICE = "headrace.v1.Registry"
 
 # A fleet that registers anew after an outage spreads over this many seconds.
 RE_REGISTER_WITHIN_SECONDS = 2.0
+SHOWN_NAME = 128
 
 
 class Observer(Protocol):
@@ -62,22 +58,22 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
         self, request: registry_pb2.RegisterRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> registry_pb2.RegisterResponse:
         spec = node_spec(request.node)
+        name = spec.node_id[:SHOWN_NAME]  # not checked yet
         with _tracer.start_as_current_span("headrace.register") as span:
-            span.set_attribute("headrace.node_id", spec.node_id)
+            span.set_attribute("headrace.node_id", name)
             try:
                 session = await self._store.register(spec)
             except HeadraceError as error:
-                code = _code_of(error)
-                self._observer.registered(code.name.lower())
-                _log.warning("registration refused node=%r code=%s fault=%r", spec.node_id, code.name, str(error))
-                await context.abort(code, str(error))
+                code = code_of(error).name
+                self._observer.registered(code.lower())
+                _log.warning("registration refused node=%r code=%s fault=%r", name, code, shortened(error))
+                await refuse(context, error)
         self._observer.registered("ok")
-        pools = self._pools_of(session.spec)
         return registry_pb2.RegisterResponse(
             session_id=session.session_id,
             lease_seconds=self._lease_seconds,
             heartbeat_seconds=self._heartbeat_seconds,
-            pools=pools,
+            pools=self._pools_of(session.spec),
         )
 
     async def Heartbeat(  # noqa: N802
@@ -94,9 +90,8 @@ class RegistryServicer(registry_pb2_grpc.RegistryServicer):
                     re_register=registry_pb2.ReRegisterInstruction(within_seconds=RE_REGISTER_WITHIN_SECONDS)
                 )
             except HeadraceError as error:
-                code = _code_of(error)
-                self._observer.heartbeat(code.name.lower())
-                await context.abort(code, str(error))
+                self._observer.heartbeat(code_of(error).name.lower())
+                await refuse(context, error)
             else:
                 self._observer.heartbeat("ok")
                 drain = registry_pb2.DrainInstruction() if session.draining else None
@@ -120,18 +115,4 @@ async def _done(change: Awaitable[object], context: grpc.aio.ServicerContext[Any
     try:
         await change
     except HeadraceError as error:
-        await context.abort(_code_of(error), str(error))
-
-
-def _code_of(error: HeadraceError) -> grpc.StatusCode:
-    match error:
-        case RegistrationError():
-            return grpc.StatusCode.INVALID_ARGUMENT
-        case AddressTakenError():
-            return grpc.StatusCode.ALREADY_EXISTS
-        case UnknownSessionError():
-            return grpc.StatusCode.NOT_FOUND
-        case UnavailableError():
-            return grpc.StatusCode.UNAVAILABLE
-        case _:
-            return grpc.StatusCode.INTERNAL
+        await refuse(context, error)

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from controlplane.errors import ConfigurationError, UnavailableError
+from controlplane.latest import Latest
 from controlplane.model import NodeSpec
 from node_agent.address import resolve
 from node_agent.backoff import Backoff
@@ -19,7 +20,6 @@ from node_agent.description import describe_node
 from node_agent.detection import detect_engine
 from node_agent.engine import Engine
 from node_agent.http import EngineHttp
-from node_agent.latest import Latest
 from node_agent.membership import Membership, Sleep
 from node_agent.probe import UNKNOWN, Probe, Reading
 from node_agent.registry import RegistryClient

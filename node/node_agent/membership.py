@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 
 from controlplane.errors import HeadraceError, RegistrationError, UnavailableError, UnknownSessionError
+from controlplane.latest import Latest
 from controlplane.model import NodeLoad, NodeSpec
 from node_agent.backoff import Backoff
-from node_agent.latest import Latest
 from node_agent.probe import Reading
 from node_agent.registry import Acknowledged, Drain, Registration, RegistryClient, ReRegister
 

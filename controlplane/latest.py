@@ -1,0 +1,40 @@
+"""One value, replaced whole, that others wait on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+Known = TypeVar("Known")
+
+
+class Latest(Generic[T]):
+    """Holds the last value that was put. Whoever is slow misses values in between, never the last one."""
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+        self._changed = asyncio.Event()
+
+    def put(self, value: T) -> None:
+        self.value = value
+        # A fresh event for those who begin to wait from now on; it never has to be cleared.
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def next(self) -> T:
+        """The value after the next `put`."""
+        await self._changed.wait()
+        return self.value
+
+    async def changes(self: Latest[Known | None]) -> AsyncGenerator[Known, None]:
+        """The value, and each later one; None stands for none yet and is passed over."""
+        seen: Known | None = None
+        while True:
+            value = self.value
+            if value is not None and value is not seen:
+                seen = value
+                yield value
+            else:
+                await self._changed.wait()
