@@ -28,18 +28,6 @@ async def send(fleet: RealFleet, body: dict[str, Any], **headers: str) -> httpx.
     return await fleet.system.http.post("/v1/chat/completions", json=body, headers=named)
 
 
-async def recorded(fleet: RealFleet, response: httpx.Response) -> dict[str, Any]:
-    """The decision of a request, once the access log has brought it to the control plane."""
-    request_id = response.headers["x-request-id"]
-
-    async def found() -> dict[str, Any] | None:
-        decisions = await fleet.system.listed("decisions", "-n", "50")
-        return next((d for d in decisions if d["request_id"] == request_id), None)
-
-    entry: dict[str, Any] = await until(found)
-    return entry
-
-
 async def test_code_at_temperature_0_goes_to_the_16_bit_engine(fleet: RealFleet) -> None:
     response = await send(fleet, CODE)
     assert response.status_code == 200
@@ -57,8 +45,8 @@ async def test_a_hot_story_goes_to_the_4_bit_engine(fleet: RealFleet) -> None:
 async def test_a_long_request_goes_where_its_budget_fits(fleet: RealFleet) -> None:
     response = await send(fleet, chat("Tell me a story. " * 600, temperature=0.9, max_tokens=8))
     assert response.headers["x-headrace-pool"] == FULL
-    entry = await recorded(fleet, response)
-    assert "needs_long_context" in entry["decision"]["reasons"]
+    entry = await fleet.system.recorded(response)
+    assert "needs_long_context" in entry.decision.reasons
 
 
 async def test_a_session_keeps_its_tier(fleet: RealFleet) -> None:
@@ -69,37 +57,37 @@ async def test_a_session_keeps_its_tier(fleet: RealFleet) -> None:
 
 
 async def test_the_decision_comes_back_with_its_outcome(fleet: RealFleet) -> None:
-    entry = await recorded(fleet, await send(fleet, CODE))
-    decision, outcome = entry["decision"], entry["outcome"]
-    assert decision["pool"] == outcome["cluster"] == FULL
-    assert decision["sensitivity"]["verdict"] == "sensitive"
-    assert {c["name"] for c in decision["sensitivity"]["contributions"]} >= {"greedy", "structured_words"}
-    assert outcome["status"] == 200
-    assert outcome["upstream"] == fleet.full.address
-    assert outcome["completion_tokens"] == 4
-    assert 0 < outcome["first_byte_seconds"] <= outcome["duration_seconds"]
+    entry = await fleet.system.recorded(await send(fleet, CODE))
+    decision, outcome = entry.decision, entry.outcome
+    assert decision.pool == outcome.cluster == FULL
+    assert decision.sensitivity.verdict == "sensitive"
+    assert {c.name for c in decision.sensitivity.contributions} >= {"greedy", "structured_words"}
+    assert outcome.status == 200
+    assert outcome.upstream == fleet.full.address
+    assert outcome.completion_tokens == 4
+    assert 0 < outcome.first_byte_seconds <= outcome.duration_seconds
 
 
 async def test_usage_of_a_stream_comes_back(fleet: RealFleet) -> None:
     response = await send(fleet, {**STORY, "stream": True, "stream_options": {"include_usage": True}})
     assert response.text.rstrip().endswith("data: [DONE]")
-    entry = await recorded(fleet, response)
-    assert entry["outcome"]["completion_tokens"] == 4
-    assert entry["decision"]["stream"]
+    entry = await fleet.system.recorded(response)
+    assert entry.outcome.completion_tokens == 4
+    assert entry.decision.stream
 
 
 async def test_a_refused_request_is_recorded_too(fleet: RealFleet) -> None:
     response = await send(fleet, {**CODE, "model": "gpt-9"})
     assert response.status_code == 404
-    entry = await recorded(fleet, response)
-    assert entry["decision"]["reasons"] == ["unknown_model"]
-    assert entry["outcome"]["status"] == 404
+    entry = await fleet.system.recorded(response)
+    assert list(entry.decision.reasons) == ["unknown_model"]
+    assert entry.outcome.status == 404
 
 
 async def test_prompts_are_in_no_log_and_no_decision(fleet: RealFleet) -> None:
     response = await send(fleet, chat("The secret word is xylophonist. Write a story.", temperature=0.9))
-    entry = await recorded(fleet, response)
-    assert "xylophonist" not in json.dumps(entry)
+    entry = await fleet.system.recorded(response)
+    assert "xylophonist" not in str(entry)
     logs = [path.read_text(errors="replace") for path in fleet.system.folder.rglob("*.log")]
     assert not any("xylophonist" in text for text in logs)
 

@@ -13,11 +13,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import grpc
 import httpx
 
 from controlplane import child
+from controlplane.etcd.client import EtcdClient
+from controlplane.etcd.connection import EtcdAccess
+from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, fleet_pb2_grpc
 from support.waiting import until
 
 START_SECONDS = 90.0
@@ -48,6 +51,7 @@ class RunningSystem:
     process: asyncio.subprocess.Process
     folder: Path
     http: httpx.AsyncClient
+    fleet: fleet_pb2_grpc.FleetStub
 
     @property
     def gateway(self) -> str:
@@ -57,18 +61,28 @@ class RunningSystem:
         """Runs the command line against this system's control plane."""
         return await headrace(*arguments, "--control-plane", self.addresses["grpc"], stdin=stdin)
 
-    async def listed(self, what: str, *arguments: str) -> list[dict[str, Any]]:
-        """The items of `headrace WHAT --json`."""
-        ended = await self.headrace(what, "--json", *arguments)
-        assert ended.status == 0, ended.err
-        items: list[dict[str, Any]] = json.loads(ended.out)[what]
-        return items
+    async def nodes(self) -> list[fleet_pb2.Node]:
+        return list((await self.fleet.ListNodes(fleet_pb2.ListNodesRequest())).nodes)
+
+    async def pools(self) -> list[fleet_pb2.Pool]:
+        return list((await self.fleet.ListPools(fleet_pb2.ListPoolsRequest())).pools)
+
+    async def recorded(self, response: httpx.Response) -> decision_pb2.RecordedDecision:
+        """The decision of a request, once the access log has brought it to the control plane."""
+        request_id = response.headers["x-request-id"]
+
+        async def found() -> decision_pb2.RecordedDecision | None:
+            answer = await self.fleet.ListDecisions(fleet_pb2.ListDecisionsRequest(limit=1000))
+            return next((d for d in answer.decisions if d.request_id == request_id), None)
+
+        recorded: decision_pb2.RecordedDecision = await until(found)
+        return recorded
 
     async def until_pools(self, *names: str) -> None:
         """Waits until just these pools have a ready node."""
 
         async def ready() -> bool:
-            return sorted(p["name"] for p in await self.listed("pools") if p["ready_nodes"]) == sorted(names)
+            return sorted(pool.name for pool in await self.pools() if pool.ready_nodes) == sorted(names)
 
         await until(ready, START_SECONDS)
 
@@ -101,6 +115,18 @@ class RunningSystem:
 
         await until(again, START_SECONDS)
 
+    def etcd_is_another_than(self, pid: int) -> bool:
+        """Whether `headrace up` has replaced the etcd that had this process id."""
+        return any("--initial-cluster" in argv and other != pid for other, argv in _children_of(self.process.pid))
+
+    async def delete_everything_in_etcd(self) -> int:
+        """How many keys there were."""
+        async with EtcdClient(EtcdAccess((self.addresses["etcd"],))) as client:
+            listing = await client.list("/headrace/")
+            for record in listing.records:
+                await client.delete(record.key)
+            return len(listing.records)
+
     def log(self, name: str) -> str:
         return (self.folder / "logs" / f"{name}.log").read_text(errors="replace")
 
@@ -124,10 +150,11 @@ async def running_system(config: str = FREE_PORTS) -> AsyncIterator[RunningSyste
 
             await until(ready, START_SECONDS)
             addresses = json.loads(ready_file.read_text())
-            async with httpx.AsyncClient(
-                base_url=f"http://{addresses['gateway']}", timeout=60.0, trust_env=False
-            ) as http:
-                yield RunningSystem(addresses, process, folder, http)
+            async with (
+                httpx.AsyncClient(base_url=f"http://{addresses['gateway']}", timeout=60.0, trust_env=False) as http,
+                grpc.aio.insecure_channel(addresses["grpc"]) as channel,
+            ):
+                yield RunningSystem(addresses, process, folder, http, fleet_pb2_grpc.FleetStub(channel))
         finally:
             await child.stop(process, STOP_SECONDS)
 
