@@ -22,6 +22,7 @@ from support.waiting import until
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 MODEL = "test-model"
+FLAGS = ("--max-sequences", "8")  # what vLLM does not tell
 FULL = f"{MODEL}/full/short/on_demand"
 QUANTIZED = f"{MODEL}/quantized/short/on_demand"
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}
@@ -36,7 +37,10 @@ async def system() -> AsyncIterator[RunningSystem]:
 
 @asynccontextmanager
 async def node(system: RunningSystem, name: str, format_: str = "fp16") -> AsyncIterator[FakeEngine]:
-    async with running_engine(EngineShape(model=MODEL)) as engine, system.node(engine.url, name, "--format", format_):
+    async with (
+        running_engine(EngineShape(model=MODEL)) as engine,
+        system.node(engine.url, name, *FLAGS, "--format", format_),
+    ):
         await until(lambda: is_ready(system, name), 30)
         yield engine
 
@@ -91,7 +95,7 @@ async def test_a_node_whose_agent_is_killed_leaves_within_its_lease(system: Runn
 
     async with (
         running_engine(EngineShape(model=MODEL)) as engine,
-        system.node(engine.url, "killed", "--format", "fp16") as agent,
+        system.node(engine.url, "killed", *FLAGS, "--format", "fp16") as agent,
     ):
         await until(lambda: is_ready(system, "killed"), 30)
         agent.kill()
