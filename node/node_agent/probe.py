@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from dataclasses import dataclass, replace
@@ -36,19 +35,17 @@ class Probe:
 
     async def read(self) -> Reading:
         try:
-            async with asyncio.TaskGroup() as group:
-                healthy = group.create_task(self._engine.healthy())
-                load = group.create_task(self._engine.load())
-        except* EngineUnavailableError as group_error:
-            errors = [e for e in group_error.exceptions if isinstance(e, EngineUnavailableError)]
-            self._last = self._without_answer(errors[0])
-        else:
-            self._timeouts = 0
-            if not self._last.load.healthy and healthy.result():
-                _log.info("engine healthy")
-            elif self._last.load.healthy and not healthy.result():
-                _log.warning("engine unhealthy by its own health check")
-            self._last = _reading(load.result(), healthy=healthy.result())
+            healthy = await self._engine.healthy()
+            load = await self._engine.load()
+        except EngineUnavailableError as error:
+            self._last = self._without_answer(error)
+            return self._last
+        self._timeouts = 0
+        if healthy and not self._last.load.healthy:
+            _log.info("engine healthy")
+        elif self._last.load.healthy and not healthy:
+            _log.warning("engine unhealthy by its own health check")
+        self._last = _reading(load, healthy=healthy)
         return self._last
 
     def _without_answer(self, error: EngineUnavailableError) -> Reading:

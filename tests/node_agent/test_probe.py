@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from node_agent.engine import EngineLoad, EngineUnavailableError, Found
@@ -74,3 +76,37 @@ async def test_a_share_stays_a_share(told: float | None, reported: float | None)
     engine = ScriptedEngine()
     engine.current = EngineLoad(running=0, kv_cache_use=told)
     assert (await Probe(engine).read()).load.kv_cache_use == reported
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_cancellation_is_kept_when_the_engine_fails_in_the_same_moment(turns: int) -> None:
+    engine = ScriptedEngine()
+    fails = asyncio.Event()
+
+    async def fail() -> bool:
+        await fails.wait()
+        raise EngineUnavailableError("refused")
+
+    async def hang() -> EngineLoad:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    engine.healthy = fail  # type: ignore[method-assign]
+    engine.load = hang  # type: ignore[method-assign]
+    probe = Probe(engine)
+
+    async def read_for_ever() -> None:
+        while True:
+            await probe.read()
+            fails.clear()
+
+    reading = asyncio.create_task(read_for_ever())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    fails.set()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    reading.cancel()
+    async with asyncio.timeout(2):
+        await asyncio.wait({reading})
+    assert reading.cancelled()
