@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 from controlplane.config.settings import CallerSettings, EtcdSettings, TlsSettings
@@ -14,6 +15,7 @@ from controlplane.grpc_serving import ServerTls
 def server_tls(tls: TlsSettings) -> ServerTls | None:
     if tls.cert_file is None or tls.key_file is None:
         return None
+    _check_certificate("control_plane.tls", tls.cert_file, tls.key_file, tls.client_ca_file, "client_ca_file")
     return ServerTls(
         certificate=_bytes("control_plane.tls.cert_file", tls.cert_file),
         key=_bytes("control_plane.tls.key_file", tls.key_file),
@@ -29,11 +31,35 @@ def target(address: str, caller: CallerSettings) -> ControlPlaneTarget:
 def _channel_tls(caller: CallerSettings) -> ChannelTls | None:
     if caller.ca_file is None:
         return None
+    _check_certificate("caller", caller.cert_file, caller.key_file, caller.ca_file, "ca_file")
     return ChannelTls(
         ca=_bytes("caller.ca_file", caller.ca_file),
         certificate=_bytes("caller.cert_file", caller.cert_file) if caller.cert_file else None,
         key=_bytes("caller.key_file", caller.key_file) if caller.key_file else None,
     )
+
+
+def _check_certificate(
+    section: str, cert_file: str | None, key_file: str | None, ca_file: str | None, ca_setting: str
+) -> None:
+    """gRPC would say of a bad file only that a port cannot be had or a handshake failed."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if cert_file is not None and key_file is not None:
+        for name, file in (("cert_file", cert_file), ("key_file", key_file)):
+            _bytes(f"{section}.{name}", file)
+        try:
+            context.load_cert_chain(cert_file, key_file, password="")
+        except (ssl.SSLError, OSError) as error:
+            raise ConfigurationError(
+                [f"{section}.cert_file: {cert_file} and {key_file} are no PEM certificate and its key: {error}"]
+            ) from error
+    if ca_file is not None:
+        try:
+            context.load_verify_locations(cadata=_bytes(f"{section}.{ca_setting}", ca_file).decode("ascii", "replace"))
+        except ssl.SSLError as error:
+            raise ConfigurationError(
+                [f"{section}.{ca_setting}: {ca_file} holds no PEM certificate: {error}"]
+            ) from error
 
 
 def read_tokens(setting: str, file: str | None) -> tuple[str, ...]:

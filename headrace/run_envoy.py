@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import socket
-from pathlib import Path
 
 from controlplane.config.addresses import split_address
 from controlplane.config.settings import Settings
 from controlplane.errors import ConfigurationError
-from headrace.up import dialable
+from headrace.one_machine import dialable
 from xds_server.bootstrap import render_bootstrap
 
 
-def envoy_argv(settings: Settings, bootstrap: Path) -> list[str]:
-    """Writes the bootstrap to a file and returns the command. Raises ConfigurationError when there is no Envoy."""
+def envoy_argv(settings: Settings) -> list[str]:
+    """The command. Raises ConfigurationError when there is no Envoy."""
     xds_host, xds_port = split_address(settings.control_plane.xds_advertise or dialable(settings.control_plane.xds))
     admin_host, admin_port = split_address(settings.envoy.admin)
-    bootstrap.write_text(
-        render_bootstrap(
-            node_id=socket.gethostname(),
-            cluster=settings.cluster,
-            xds_host=xds_host,
-            xds_port=xds_port,
-            admin_host=admin_host,
-            admin_port=admin_port,
-        )
+    bootstrap = render_bootstrap(
+        node_id=socket.gethostname(),
+        cluster=settings.cluster,
+        xds_host=xds_host,
+        xds_port=xds_port,
+        admin_host=admin_host,
+        admin_port=admin_port,
     )
-    argv = [_envoy_path(), "--config-path", str(bootstrap), "--log-level", settings.envoy.log_level]
+    # As an argument, for a file would stay behind: this process becomes Envoy and cannot delete it. It has no secrets.
+    argv = [_envoy_path(), "--config-yaml", bootstrap, "--log-level", settings.envoy.log_level]
     # Without it, two Envoys of one machine would take each other for a restart of themselves.
     argv.append("--disable-hot-restart")
     if settings.envoy.concurrency is not None:

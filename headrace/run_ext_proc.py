@@ -11,6 +11,7 @@ from controlplane.errors import ConfigurationError
 from ext_proc.metrics import FilterMetrics
 from ext_proc.server import FilterServer
 from headrace.credentials import target
+from headrace.one_machine import next_port
 from headrace.signals import stop_requested
 from headrace.telemetry import metrics_port, new_metrics, telemetry
 
@@ -18,11 +19,11 @@ from headrace.telemetry import metrics_port, new_metrics, telemetry
 async def run_ext_proc(settings: Settings, worker: int) -> None:
     """Runs worker number `worker`, from 0, until SIGINT or SIGTERM.
 
-    With several workers each has an address of its own in `ext_proc.advertise`; the first has the metrics port as
-    configured and each further one the next port.
+    With several workers each has an address of its own in `ext_proc.advertise`; the first has the health and metrics
+    ports as configured, and each further one the next ports.
     """
     metrics = new_metrics()
-    with telemetry(settings.telemetry, "ext-proc"), metrics_port(_metrics_address(settings, worker), metrics):
+    with telemetry(settings.telemetry, "ext-proc"), metrics_port(next_port(settings.ext_proc.metrics, worker), metrics):
         async with stop_requested() as stop:
             server = FilterServer(
                 _listen_address(settings, worker),
@@ -30,21 +31,20 @@ async def run_ext_proc(settings: Settings, worker: int) -> None:
                 f"{socket.gethostname()}:{os.getpid()}",
                 FilterMetrics(metrics),
                 random.random,
+                health=next_port(settings.ext_proc.health, worker),
                 max_body_bytes=settings.gateway.max_body_bytes,
             )
             await server.run(stop)
 
 
 def _listen_address(settings: Settings, worker: int) -> str:
-    if settings.ext_proc.workers == 1:
-        return settings.ext_proc.listen
-    if worker >= len(settings.ext_proc.advertise):
+    ext_proc = settings.ext_proc
+    if worker >= ext_proc.workers:
+        raise ConfigurationError([f"ext_proc.workers: there are {ext_proc.workers}, so none is number {worker}"])
+    if ext_proc.workers == 1:
+        return ext_proc.listen
+    if worker >= len(ext_proc.advertise):
         raise ConfigurationError(
-            [f"ext_proc.advertise: names {len(settings.ext_proc.advertise)} addresses, none for worker {worker}"]
+            [f"ext_proc.advertise: names {len(ext_proc.advertise)} addresses, none for worker {worker}"]
         )
-    return settings.ext_proc.advertise[worker]
-
-
-def _metrics_address(settings: Settings, worker: int) -> str:
-    host, _, port = settings.ext_proc.metrics.rpartition(":")
-    return f"{host}:{int(port) + worker if int(port) else 0}"
+    return ext_proc.advertise[worker]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 
@@ -32,13 +32,12 @@ async def stop_requested() -> AsyncIterator[asyncio.Event]:
 async def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
     """Runs `work` until it ends, or cancels it at the first SIGINT or SIGTERM and waits until it has cleaned up."""
     async with stop_requested() as stop:
-        working = asyncio.ensure_future(work)
-        stopping = asyncio.ensure_future(stop.wait())
-        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if not working.done():
-            working.cancel()
-            with suppress(asyncio.CancelledError):
-                await working
-            return
+        working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (working, stopping):
+                task.cancel()
+            await asyncio.wait((working, stopping))
+    if not working.cancelled():
         working.result()

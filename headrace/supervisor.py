@@ -7,7 +7,6 @@ import logging
 import signal
 from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,11 +53,12 @@ class Supervisor:
     """Parts are started one by one with `add`, and stopped in the reverse order when the context ends.
 
     Until `settled` is called the death of a part is an error that `failure` raises; after it, the part is started again
-    with a growing delay.
+    with a growing delay. `clock` is monotonic, in seconds.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._clock = clock
+        self._sleep = sleep
         self._parts: list[tuple[Part, asyncio.Task[None]]] = []
         self._processes: dict[str, Process] = {}
         self._is_settled = False
@@ -70,24 +70,24 @@ class Supervisor:
     async def __aexit__(self, *_: object) -> None:
         for part, task in reversed(self._parts):
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-            process = self._processes.get(part.name)
-            if process is not None:
-                await child.stop(process, part.stop_seconds)
+            await asyncio.wait((task,))
+            await child.stop(self._processes[part.name], part.stop_seconds)
         if self._failed.done():
-            self._failed.exception()
+            self._failed.exception()  # seen, whether or not somebody waited for it
 
     def pid(self, name: str) -> int:
         """The process id of a part that runs now."""
         return self._processes[name].pid
 
     async def add(self, part: Part) -> None:
+        """Starts a part. Raises what its start raises."""
         self._processes[part.name] = await part.start()
         self._parts.append((part, asyncio.create_task(self._keep_running(part), name=f"part {part.name}")))
 
     def settled(self) -> None:
-        """The system is up: from now on parts that die are started again."""
+        """The system is up: from now on parts that die are started again. Raises PartFailedError if one has died."""
+        if self._failed.done():
+            self._failed.result()
         self._is_settled = True
 
     async def failure(self) -> None:
@@ -103,13 +103,25 @@ class Supervisor:
                 if not self._failed.done():
                     self._failed.set_exception(PartFailedError(_obituary(part, status)))
                 return
+            _log.error("part died part=%s status=%s seconds=%.1f", part.name, status, self._clock() - started)
             if self._clock() - started > SETTLED_SECONDS:
                 delay = FIRST_RESTART_SECONDS
-            _log.error("part died, starting it again part=%s status=%s delay=%.1fs", part.name, status, delay)
-            await asyncio.sleep(delay)
+            started = await self._start_again(part, delay)
             delay = min(delay * 2, LONGEST_RESTART_SECONDS)
+
+    async def _start_again(self, part: Part, delay: float) -> float:
+        """Tries until the part has been started; returns when that was."""
+        while True:
+            await self._sleep(delay)
             started = self._clock()
-            self._processes[part.name] = await part.start()
+            try:
+                self._processes[part.name] = await part.start()
+            except (HeadraceError, OSError) as error:
+                _log.error("part cannot be started again part=%s fault=%s", part.name, error)
+                delay = min(delay * 2, LONGEST_RESTART_SECONDS)
+            else:
+                _log.info("part started again part=%s delay=%.1f", part.name, delay)
+                return started
 
 
 def _obituary(part: Part, status: int) -> str:

@@ -24,7 +24,7 @@ def show_nodes(nodes: Iterable[fleet_pb2.Node]) -> None:
         has_load = node.HasField("load")
         table.add_row(
             escape(spec.node_id),
-            spec.address,
+            escape(spec.address),
             _state(node),
             escape(serves),
             str(node.load.running) if has_load else "?",
@@ -48,7 +48,7 @@ def show_pools(pools: Iterable[fleet_pb2.Pool]) -> None:
             escape(pool.model),
             f"[{TIER_STYLES.get(pool.tier, 'white')}]{pool.tier}[/]",
             escape(", ".join(pool.formats)),
-            f"{pool.context_class} ({pool.max_context})",
+            escape(f"{pool.context_class} ({pool.max_context})"),
             f"{pool.ready_nodes}/{pool.nodes}",
             str(pool.max_sequences),
             str(pool.load.running) if has_load else "?",
@@ -72,7 +72,7 @@ def show_decisions(decisions: Iterable[decision_pb2.RecordedDecision]) -> None:
             escape(decision.pool or "-"),
             escape(", ".join(decision.reasons)) or "the filter was not asked",
             status(outcome),
-            outcome.upstream or "-",
+            escape(outcome.upstream or "-"),
             _milliseconds(outcome.first_byte_seconds) if outcome.HasField("first_byte_seconds") else "-",
             _milliseconds(outcome.duration_seconds),
             tokens(outcome),
@@ -81,7 +81,7 @@ def show_decisions(decisions: Iterable[decision_pb2.RecordedDecision]) -> None:
 
 
 def show_status(status: fleet_pb2.GetStatusResponse) -> None:
-    console = Console()
+    console = _console()
     console.print(f"Headrace {status.version}, up {status.uptime_seconds:.0f} s")
     console.print(f"etcd            {escape(status.etcd)}")
     console.print(f"nodes           {status.ready_nodes} ready of {status.nodes}, in {status.pools} pools")
@@ -99,7 +99,7 @@ def show_status(status: fleet_pb2.GetStatusResponse) -> None:
 
 
 def show_explanation(decision: decision_pb2.Decision) -> None:
-    console = Console()
+    console = _console()
     where = f"[bold]{escape(decision.pool)}[/]" if decision.pool else "[bold]nowhere[/]"
     console.print(
         f"{decision.action}: {escape(decision.endpoint)} of {escape(decision.model or 'no model')} goes to {where}"
@@ -176,11 +176,16 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _print(table: Table, console: Console | None = None) -> None:
+def _console() -> Console:
     """At full width where the output is not a terminal, so that a pipe gets every word."""
-    console = console or Console()
+    console = Console()
     if not console.is_terminal:
         console.width = 400
+    return console
+
+
+def _print(table: Table, console: Console | None = None) -> None:
+    console = console or _console()
     console.print(table)
     if not table.rows:
         console.print("none")

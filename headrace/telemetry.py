@@ -22,10 +22,15 @@ from controlplane.config.settings import TelemetrySettings
 
 
 class _JsonFormatter(logging.Formatter):
+    def __init__(self, service: str) -> None:
+        super().__init__()
+        self._service = service
+
     def format(self, record: logging.LogRecord) -> str:
         line = {
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
             "level": record.levelname.lower(),
+            "service": self._service,
             "logger": record.name,
             "message": record.getMessage(),
         }
@@ -39,7 +44,7 @@ def telemetry(settings: TelemetrySettings, service: str) -> Iterator[None]:
     """Logs go to standard error, spans to the collector if one is configured, the last of them at the end."""
     handler = logging.StreamHandler(sys.stderr)
     if settings.log_format == "json":
-        handler.setFormatter(_JsonFormatter())
+        handler.setFormatter(_JsonFormatter(service))
     else:
         handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s {service} %(name)s: %(message)s"))
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
@@ -67,9 +72,15 @@ def new_metrics() -> CollectorRegistry:
 
 @contextmanager
 def metrics_port(address: str, registry: CollectorRegistry) -> Iterator[str]:
-    """Serves the registry at `address` over HTTP; yields the address with the port that was given for port 0."""
+    """Serves the registry at `address` over HTTP; yields the address with the port that was given for port 0.
+
+    Raises OSError when the address cannot be had.
+    """
     host, port = split_address(address)
-    server, thread = start_http_server(port, addr=host, registry=registry)
+    try:
+        server, thread = start_http_server(port, addr=host, registry=registry)
+    except OSError as error:
+        raise OSError(f"cannot serve metrics on {address}: {error.strerror}") from error
     try:
         yield f"{host}:{server.server_port}"
     finally:

@@ -8,23 +8,27 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import grpc
 import httpx
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from controlplane.config.addresses import split_address, unix_path
 from controlplane.config.load import dump
 from controlplane.config.settings import Settings
 from controlplane.errors import HeadraceError
-from controlplane.etcd.server import EtcdServer, find_program, free_ports
+from controlplane.etcd.server import EtcdServer, find_program
+from controlplane.grpc_calling import ControlPlaneTarget
+from headrace.credentials import target
+from headrace.one_machine import dialable, fit_to_one_machine
 from headrace.supervisor import Part, Supervisor, program
 
 START_SECONDS = 60.0
+CHECK_SECONDS = 2.0
 POLL_SECONDS = 0.05
 CONFIG_FILE = "headrace.yaml"
 
@@ -70,7 +74,7 @@ async def running_system(
     """Starts everything, yields once traffic can flow, and stops everything in order.
 
     `state_dir` keeps etcd's data over runs; without one it is temporary. Raises PartFailedError when a part does not
-    start, with its last words, and HeadraceError when the whole takes longer than START_SECONDS.
+    start, with its last words, and HeadraceError when an address is taken or the whole takes longer than START_SECONDS.
     """
     async with AsyncExitStack() as stack:
         if state_dir is None:
@@ -78,21 +82,15 @@ async def running_system(
         for folder in (state_dir, log_dir):
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
+        settings = fit_to_one_machine(settings, state_dir)
         supervisor = await stack.enter_async_context(Supervisor(time.monotonic))
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                system = await _start(settings, supervisor, state_dir, log_dir)
-        except TimeoutError:
-            raise HeadraceError(
-                f"the system was not up after {START_SECONDS:.0f} s; the logs of its parts say why"
-                + (f": {log_dir}" if log_dir else "")
-            ) from None
+        system = await _start(settings, supervisor, state_dir, log_dir)
         supervisor.settled()
         yield system
 
 
 async def _start(settings: Settings, supervisor: Supervisor, state_dir: Path, log_dir: Path | None) -> System:
-    settings = _with_ports(settings, state_dir)
+    deadline = time.monotonic() + START_SECONDS
     if not settings.etcd.endpoints:
         endpoint = await _add_etcd(settings, supervisor, state_dir)
         settings = replace(settings, etcd=replace(settings.etcd, endpoints=(endpoint,)))
@@ -103,17 +101,19 @@ async def _start(settings: Settings, supervisor: Supervisor, state_dir: Path, lo
         argv = [sys.executable, "-m", "headrace", *arguments, "--config", str(file)]
         return program(name, argv, log=_log_file(log_dir, name))
 
-    async def until(ready: Callable[[], Awaitable[bool]]) -> None:
-        await _first(supervisor.failure(), _poll(ready))
+    async def until_well(trouble: Callable[[], Awaitable[str | None]]) -> None:
+        await _first(supervisor.failure(), _poll(trouble, deadline, log_dir))
 
     await supervisor.add(headrace("control-plane", "controlplane"))
-    await supervisor.add(headrace("envoy", "envoy"))
     for worker in range(settings.ext_proc.workers):
         await supervisor.add(headrace(f"filter-{worker}", "ext-proc", "--worker", str(worker)))
-    await until(lambda: _serves(settings.control_plane.grpc))
+    # Last, so that it is stopped first: no request meets a system that has half ended.
+    await supervisor.add(headrace("envoy", "envoy"))
+    control_plane = target(dialable(settings.control_plane.grpc), settings.caller)
+    await until_well(lambda: _trouble_of_grpc(control_plane))
     for address in settings.ext_proc.advertise:
-        await until(lambda address=address: _serves(address))  # type: ignore[misc]
-    await until(lambda: _flows(settings.gateway.address))
+        await until_well(partial(_trouble_of_grpc, ControlPlaneTarget(address)))
+    await until_well(lambda: _trouble_of_gateway(settings.gateway.address))
     return System(
         addresses=Addresses(
             gateway=settings.gateway.address,
@@ -150,84 +150,37 @@ async def _add_etcd(settings: Settings, supervisor: Supervisor, state_dir: Path)
     return server.endpoint
 
 
-def _with_ports(settings: Settings, state_dir: Path) -> Settings:
-    """Free ports in place of port 0, so that a part that is started again comes back at the same address."""
-    ports = iter(free_ports(16))
-
-    def fixed(address: str) -> str:
-        return _fixed(address, ports)
-
-    workers = settings.ext_proc.workers
-    listen = fixed(settings.ext_proc.listen)
-    advertise = (listen,) if workers == 1 else tuple(f"unix:{state_dir}/filter-{n}.sock" for n in range(workers))
-    control_plane = replace(
-        settings.control_plane,
-        grpc=fixed(settings.control_plane.grpc),
-        xds=fixed(settings.control_plane.xds),
-        metrics=fixed(settings.control_plane.metrics),
-    )
-    return replace(
-        settings,
-        gateway=replace(settings.gateway, address=fixed(settings.gateway.address)),
-        control_plane=control_plane,
-        ext_proc=replace(
-            settings.ext_proc,
-            listen=listen,
-            health=fixed(settings.ext_proc.health),
-            metrics=fixed(settings.ext_proc.metrics),
-            control_planes=(dialable(control_plane.grpc),),
-            advertise=advertise,
-        ),
-        envoy=replace(settings.envoy, admin=fixed(settings.envoy.admin)),
-    )
-
-
-def _fixed(address: str, ports: Iterator[int]) -> str:
-    if unix_path(address) is not None:
-        return address
-    host, port = split_address(address)
-    return address if port else f"{_bracketed(host)}:{next(ports)}"
-
-
-def dialable(address: str) -> str:
-    """The address by which this machine reaches a port that may listen on all addresses."""
-    if unix_path(address) is not None:
-        return address
-    host, port = split_address(address)
-    loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
-    return f"{_bracketed(loopback)}:{port}"
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
 def _log_file(log_dir: Path | None, name: str) -> Path | None:
     return log_dir / f"{name}.log" if log_dir else None
 
 
-async def _serves(address: str) -> bool:
-    async with grpc.aio.insecure_channel(dialable(address)) as channel:
+async def _trouble_of_grpc(server: ControlPlaneTarget) -> str | None:
+    """Why a gRPC server is not ready; None when it is."""
+    async with server.open() as channel:
         try:
             check = health_pb2_grpc.HealthStub(channel).Check  # type: ignore[attr-defined]
-            answer = await check(health_pb2.HealthCheckRequest(), timeout=2.0)
-        except grpc.aio.AioRpcError:
-            return False
-        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+            answer = await check(health_pb2.HealthCheckRequest(), timeout=CHECK_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            return f"{server} does not answer: {error.details()}"
+        return None if answer.status == health_pb2.HealthCheckResponse.SERVING else f"{server} is not ready"
 
 
-async def _flows(gateway: str) -> bool:
-    """Whether a request goes the whole way: Envoy, the filter and back."""
-    async with httpx.AsyncClient(trust_env=False, timeout=2.0) as http:
+async def _trouble_of_gateway(gateway: str) -> str | None:
+    """Why a request does not go the whole way to Envoy, the filter and back; None when it does."""
+    async with httpx.AsyncClient(trust_env=False, timeout=CHECK_SECONDS) as http:
         try:
             answer = await http.get(f"http://{dialable(gateway)}/v1/models")
-        except httpx.HTTPError:
-            return False
-        return answer.status_code == httpx.codes.OK
+        except httpx.HTTPError as error:
+            return f"the gateway at {gateway} does not answer: {error}"
+        return None if answer.is_success else f"the gateway at {gateway} answers {answer.status_code}: {answer.text}"
 
 
-async def _poll(ready: Callable[[], Awaitable[bool]]) -> None:
-    while not await ready():  # noqa: ASYNC110 - another process becomes ready, which sets no event here
+async def _poll(trouble: Callable[[], Awaitable[str | None]], deadline: float, log_dir: Path | None) -> None:
+    """Another process becomes ready, which sets no event here. `deadline` by the monotonic clock."""
+    while (found := await trouble()) is not None:
+        if time.monotonic() > deadline:
+            where = f"the logs in {log_dir}" if log_dir else "the logs of its parts"
+            raise HeadraceError(f"the system was not up after {START_SECONDS:.0f} s: {found}\n{where} may say why")
         await asyncio.sleep(POLL_SECONDS)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controlplane.model import Decision
@@ -39,7 +41,11 @@ class FilterMetrics:
         )
         self._sessions = Gauge("headrace_session_pins", "Sessions with a pinned format tier.", registry=registry)
 
+        self._shown_pools: set[str] = set()
+
     def decided(self, decision: Decision, seconds: float) -> None:
+        if decision.pool is not None:
+            self._shown_pools.add(decision.pool.name)
         self._decisions.labels(
             decision.action,
             decision.endpoint,
@@ -51,10 +57,13 @@ class FilterMetrics:
         if decision.budget is not None:
             self._budget_tokens.observe(decision.budget.total)
 
-    def table_received(self, pools: int, at: float) -> None:
-        """`at` in Unix seconds."""
+    def table_received(self, pools: Set[str], at: float) -> None:
+        """The names of the table's pools; `at` in Unix seconds."""
+        for gone in self._shown_pools - pools:
+            self._decisions.remove_by_labels({"pool": gone})
+        self._shown_pools &= pools
         self._tables.inc()
-        self._table_pools.set(pools)
+        self._table_pools.set(len(pools))
         self._table_time.set(at)
 
     def feed_connected(self, connected: bool) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from controlplane.grpc_calling import ControlPlaneTarget
+from controlplane.grpc_serving import bind, new_server
 from controlplane.policy.table import RoutingTable
 from ext_proc.feed import Feed
 from ext_proc.metrics import FilterMetrics
@@ -22,7 +23,11 @@ TICK_SECONDS = 1.0
 
 
 class FilterServer:
-    """Serves until `stop` is set. Ready once the first routing table has arrived, it stays so with the last one."""
+    """Serves until `stop` is set. Ready once the first routing table has arrived, it stays so with the last one.
+
+    At `listen` Envoy asks for decisions; `health` serves nothing but health, so that whoever looks after processes need
+    not reach the other.
+    """
 
     def __init__(
         self,
@@ -32,6 +37,7 @@ class FilterServer:
         metrics: FilterMetrics,
         dice: Callable[[], float],
         *,
+        health: str,
         max_body_bytes: int,
     ) -> None:
         self._table: RoutingTable | None = None
@@ -39,12 +45,15 @@ class FilterServer:
         self._pins = MemoryPins(clock=time.monotonic)
         router = Router(lambda: self._table, self._pins, metrics)
         self._transport = GrpcAioTransport(listen, router.answer, max_body_bytes=max_body_bytes)
+        self._health_server = new_server([], self._transport.health)
+        self.health_address = bind(self._health_server, health)
         self._feed = Feed(control_planes, worker_id, self._take, metrics.feed_connected, dice)
 
     async def run(self, stop: asyncio.Event) -> None:
         await self._transport.health.set_ready(False)
+        await self._health_server.start()
         await self._transport.start()
-        _log.info("filter serving address=%s", self._transport.address)
+        _log.info("filter serving address=%s health=%s", self._transport.address, self.health_address)
         try:
             async with asyncio.TaskGroup() as tasks:
                 working = [tasks.create_task(self._feed.run()), tasks.create_task(self._count_sessions())]
@@ -53,12 +62,13 @@ class FilterServer:
                     task.cancel()
         finally:
             await self._transport.stop(STOP_SECONDS)
+            await self._health_server.stop(None)
 
     async def _take(self, table: RoutingTable) -> None:
         first = self._table is None
         self._table = table
         self._pins.configure(table.policy.sessions)
-        self._metrics.table_received(len(table.pools), time.time())
+        self._metrics.table_received({pool.name for pool in table.pools}, time.time())
         if first:
             await self._transport.health.set_ready(True)
 

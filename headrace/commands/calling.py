@@ -47,7 +47,7 @@ def _told(error: grpc.aio.AioRpcError, target: ControlPlaneTarget) -> HeadraceEr
     match error.code():
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED:
             return UnavailableError(
-                f"the control plane at {target} does not answer: {details}\n"
+                f"the control plane at {target} cannot answer: {details}\n"
                 "start `headrace up` or `headrace controlplane`, or name another with --control-plane"
             )
         case grpc.StatusCode.UNAUTHENTICATED:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -48,6 +47,8 @@ def up(
 ) -> None:
     """Run the whole system on this machine: etcd unless one is configured, control plane, filter and Envoy."""
     settings = read_settings(config)
+    if ready_file is not None:
+        ready_file.unlink(missing_ok=True)  # of a former run, whose addresses are not these
 
     async def serve() -> None:
         async with running_system(settings, state_dir=state_dir, log_dir=log_dir) as system:
@@ -80,9 +81,7 @@ def ext_proc(
 
 def envoy(config: ConfigFile = None) -> None:
     """Run Envoy, configured by the control plane over xDS."""
-    settings = read_settings(config)
-    with tempfile.NamedTemporaryFile("w", prefix="headrace-envoy-", suffix=".yaml", delete=False) as bootstrap:
-        argv = envoy_argv(settings, Path(bootstrap.name))
+    argv = envoy_argv(read_settings(config))
     os.execv(argv[0], argv)  # noqa: S606 - the process becomes Envoy, so that signals and exit status are its own
 
 
