@@ -59,7 +59,8 @@ class NodeStore:
         self._client = client
         self._keys = keys
         self._formats = formats
-        self._lease_seconds = lease_seconds
+        # etcd looks for leases that have run out twice a second: a second less, and nodes leave within the time told.
+        self._lease_seconds = max(1, lease_seconds - 1)
         self._new_session_id = new_session_id
         self._clock = clock
         self._wall_clock = wall_clock

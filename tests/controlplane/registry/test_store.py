@@ -69,7 +69,7 @@ async def test_a_node_without_heartbeats_goes_with_its_lease(client: EtcdClient)
 
 async def test_heartbeats_outlast_the_lease(client: EtcdClient) -> None:
     now = 0.0
-    nodes = store(client, lease_seconds=10, clock=lambda: now)
+    nodes = store(client, lease_seconds=11, clock=lambda: now)  # etcd is asked for a second less
     session = await nodes.register(node())
     lease = session.lease_id
     left = await client.lease_seconds_left(lease)
