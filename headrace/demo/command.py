@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -13,8 +14,11 @@ import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from headrace.demo.fleet import running_demo
 from headrace.demo.models import cache_folder, find_q4_model, make_f16_model
-from headrace.demo.run import running_demo, show_next_steps, show_requests, show_summary
+from headrace.demo.requests import DEMO_REQUESTS
+from headrace.demo.sending import Answered, send_requests
+from headrace.demo.showing import show_answered, show_next_steps, show_summary
 from headrace.signals import run_until_stopped
 
 
@@ -26,25 +30,27 @@ def demo(
     """Run everything with two real engines, in 4 and in 16 bits, and show request by request what is decided."""
     console = Console()
     files = _model_files(console)
-    failed = False
+    log_dir = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
+    answered: list[Answered] = []
 
-    async def run(log_dir: Path) -> None:
-        nonlocal failed
+    async def run() -> None:
         console.print("Starting etcd, control plane, filter, Envoy, and two llama.cpp engines with their agents ...")
         async with running_demo(files, log_dir) as system:
             console.print(f"Up: gateway http://{system.addresses.gateway}, logs in {log_dir}\n", highlight=False)
-            shown = await show_requests(system, console)
-            show_summary(console, shown)
-            failed = any(s.faults for s in shown)
+            async for each in send_requests(system.addresses):
+                answered.append(each)
+                show_answered(console, len(answered), each)
+            show_summary(console, answered)
             if not exit_at_end:
-                show_next_steps(console, system)
+                show_next_steps(console, system.addresses)
                 console.print("\nCtrl-C ends it.")
                 await asyncio.Event().wait()
 
-    with tempfile.TemporaryDirectory(prefix="headrace-demo-") as folder:
-        uvloop.run(run_until_stopped(run(Path(folder))))
-    if failed:
+    uvloop.run(run_until_stopped(run()))
+    if len(answered) < len(DEMO_REQUESTS) or any(each.faults for each in answered):
+        console.print(f"The logs stay in {log_dir}", highlight=False)
         raise typer.Exit(1)
+    shutil.rmtree(log_dir, ignore_errors=True)
 
 
 def _model_files(console: Console) -> dict[str, Path]:
