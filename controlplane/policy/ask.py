@@ -156,6 +156,8 @@ def _parse_what_python_reads(endpoint: Endpoint, request: HttpRequest, policy: P
         return _ask(endpoint, _body_decoder.decode(plain), request, policy)
     except json.JSONDecodeError as error:
         return _unreadable(f"{error.msg} at line {error.lineno}, column {error.colno}")
+    except UnicodeDecodeError:  # Python tries UTF-16 and UTF-32 where there are zero bytes
+        return _unreadable("it is not UTF-8")
     except RecursionError:
         return _unreadable("it is nested too deeply")
 

@@ -15,6 +15,8 @@ from controlplane.policy.text import categorise
 FROM_CLIENT = "client cap"
 FROM_DEFAULT = "default"
 
+_MOST_TOKENS = 2**32 - 1
+
 
 def estimate(ask: Ask, rules: BudgetRules, max_context: int | None) -> Budget:
     """The budget of a request for which the largest ready pool holds `max_context` tokens (None when there is none).
@@ -37,7 +39,7 @@ def estimate(ask: Ask, rules: BudgetRules, max_context: int | None) -> Budget:
         output, source = rules.default_output_tokens, FROM_DEFAULT
         if max_context is not None:
             output = max(1, min(output, max_context - prompt))
-    return Budget(prompt, output * ask.choices, category, ratio, source)
+    return Budget(prompt, min(output * ask.choices, _MOST_TOKENS), category, ratio, source)
 
 
 def sequence_tokens(budget: Budget, choices: int) -> int:

@@ -29,21 +29,33 @@ def decide(ask: Ask, table: RoutingTable, pin: FormatTier | None) -> Decision:
     """What is done with a request. `pin` is the tier that its session was pinned to, None for a new one or none."""
     if ask.endpoint is Endpoint.MODELS:
         return Decision(Action.ANSWER, ask.endpoint, "", (Reason.LISTED_MODELS,))
-    name = ask.model or table.policy.default_model or (table.models[0] if len(table.models) == 1 else None)
+    name = requested_model(ask, table)
     if name is None:
         return refused(_no_model(table), Reason.NO_MODEL if table.models else Reason.NO_READY_NODE, ask)
     candidates = table.pools_of(name)
     if not candidates:
-        return refused(_unknown_model(name, table), Reason.UNKNOWN_MODEL, ask, model=name)
+        return refused(_unknown_model(name, table), Reason.UNKNOWN_MODEL, ask, model=_shown(name))
     return _choose(ask, candidates, table, pin)
 
 
-def refused(refusal: Refusal, reason: Reason, ask: Ask | None = None, *, model: str = "") -> Decision:
-    """The decision to answer a request with an error; `ask` is None when it could not be read."""
+def requested_model(ask: Ask, table: RoutingTable) -> str | None:
+    """The name of the model that a request is for: what it says, else the default, else the only one that there is."""
+    return ask.model or table.policy.default_model or (table.models[0] if len(table.models) == 1 else None)
+
+
+def refused(
+    refusal: Refusal,
+    reason: Reason,
+    ask: Ask | None = None,
+    *,
+    endpoint: Endpoint = Endpoint.OTHER,
+    model: str = "",
+) -> Decision:
+    """The decision to answer a request with an error; `endpoint` is that of one that could not be read."""
     return Decision(
         action=Action.REJECT,
-        endpoint=ask.endpoint if ask else Endpoint.OTHER,
-        model=model or (ask.model if ask else None) or "",
+        endpoint=ask.endpoint if ask else endpoint,
+        model=model,
         reasons=(reason,),
         session=ask.session if ask else None,
         stream=ask.stream if ask else False,
@@ -118,9 +130,8 @@ def _no_model(table: RoutingTable) -> Refusal:
 
 
 def _unknown_model(name: str, table: RoutingTable) -> Refusal:
-    shown = name if len(name) <= 100 else f"{name[:100]}..."
     known = f"Known models are {_named(table.models)}." if table.models else "No model is being served yet."
-    message = f"The model `{shown}` does not exist here. {known}"
+    message = f"The model `{_shown(name)}` does not exist here. {known}"
     return Refusal(404, "invalid_request_error", "model_not_found", message, param="model")
 
 
@@ -128,6 +139,12 @@ def _no_ready_node(model: str, tier: FormatTier | None, retry_after: float) -> R
     kind = f" in a {tier.value} format" if tier else ""
     message = f"No node that serves `{model}`{kind} is ready now; try again later."
     return Refusal(503, "server_error", "no_ready_node", message, retry_after=retry_after)
+
+
+def _shown(name: str) -> str:
+    """A name from a request, of a length and of characters that do no harm where it is shown."""
+    short = name if len(name) <= 100 else f"{name[:100]}..."
+    return "".join(char if char.isprintable() else "?" for char in short)
 
 
 def _named(models: tuple[str, ...]) -> str:

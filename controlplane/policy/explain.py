@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from controlplane.model import Ask, Decision, FormatTier, HttpRequest, Reason, Refusal
-from controlplane.policy.ask import parse
+from controlplane.policy.ask import endpoint_of, parse
 from controlplane.policy.budget import sequence_tokens
 from controlplane.policy.decide import decide, refused
 from controlplane.policy.select import CONTEXT_TOO_SMALL
@@ -20,7 +20,7 @@ def explain_request(request: HttpRequest, table: RoutingTable) -> Decision:
     """The decision about a request of a new session, as the filter would make it, with what would change it."""
     ask = parse(request, table.policy)
     if isinstance(ask, Refusal):
-        return refused(ask, Reason.BAD_REQUEST)
+        return refused(ask, Reason.BAD_REQUEST, endpoint=endpoint_of(request.method, request.path))
     return explain(ask, table, None)
 
 

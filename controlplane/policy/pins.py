@@ -1,8 +1,27 @@
-"""Which format tier a decision pins its session to. Where pins are kept is no concern of the policy."""
+"""Which format tier a decision pins its session to, and under which key.
+
+Where pins are kept is no concern of the policy.
+"""
 
 from __future__ import annotations
 
-from controlplane.model import Action, Decision, FormatTier
+from controlplane.model import Action, Ask, Decision, Endpoint, FormatTier
+from controlplane.policy.decide import requested_model
+from controlplane.policy.table import RoutingTable
+
+_UNCLASSIFIED = frozenset({Endpoint.EMBEDDINGS, Endpoint.OTHER, Endpoint.MODELS})
+
+
+def pin_key(ask: Ask, table: RoutingTable) -> str | None:
+    """What the pin of the request's session is kept under; None for a request that no pin binds.
+
+    Each model of a session has a pin of its own: that one model is not to be had in a tier must not move another one.
+    """
+    if ask.session is None or ask.endpoint in _UNCLASSIFIED:
+        return None
+    name = requested_model(ask, table)
+    candidates = table.pools_of(name) if name is not None else ()
+    return f"{candidates[0].pool.model}\n{ask.session}" if candidates else None
 
 
 def tier_to_pin(decision: Decision) -> FormatTier | None:

@@ -6,9 +6,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from controlplane.model import Refusal
+from controlplane.model import Endpoint, Refusal
 
 JSON = (("content-type", "application/json"),)
+
+# https://docs.anthropic.com/en/api/errors
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +44,13 @@ class Reply:
 Answer = Route | Reply
 
 
-def error_body(refusal: Refusal) -> bytes:
-    """The refusal as OpenAI's clients expect an error."""
-    error = {"message": refusal.message, "type": refusal.type, "param": refusal.param, "code": refusal.code}
-    return json.dumps({"error": error}, ensure_ascii=False).encode("utf-8", "replace")
+def error_body(refusal: Refusal, endpoint: Endpoint) -> bytes:
+    """The refusal as the clients of that API expect an error: Anthropic's of messages, OpenAI's of all else."""
+    value: dict[str, object]
+    if endpoint is Endpoint.MESSAGES:
+        kind = _ANTHROPIC_TYPES.get(refusal.status, "invalid_request_error" if refusal.status < 500 else "api_error")
+        value = {"type": "error", "error": {"type": kind, "message": refusal.message}}
+    else:
+        error = {"message": refusal.message, "type": refusal.type, "param": refusal.param, "code": refusal.code}
+        value = {"error": error}
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")

@@ -1,8 +1,8 @@
 """The conversation with Envoy about one HTTP request, without I/O: parts of a request in, the whole request out.
 
-Envoy sends the headers and then the body in chunks without waiting for answers (docs/decisions/0005-ext-proc-mode.md).
-The exchange says when the request is whole, or at once that it is too large; what comes after that is ignored, since
-some versions of Envoy mark the end twice.
+Envoy sends the headers and then the body, in one piece or several, without waiting for answers
+(docs/decisions/0005-ext-proc-mode.md). The exchange says when the request is whole, or at once that it is too large;
+what comes after that is ignored, since some versions of Envoy mark the end twice.
 """
 
 from __future__ import annotations
@@ -53,10 +53,6 @@ class Exchange:
             return self._too_large()
         self._chunks.append(chunk)
         return self._finish() if end_of_stream else None
-
-    def take_trailers(self) -> HttpRequest | None:
-        """The request's trailers: the body has ended before them."""
-        return None if self._done else self._finish()
 
     def _finish(self) -> HttpRequest:
         self._done = True

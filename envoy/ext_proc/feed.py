@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 import grpc
 
 from controlplane import messages
 from controlplane.config.load import policy_from_json
+from controlplane.errors import ConfigurationError
 from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.policy.table import RoutingTable, compile_table
 from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
@@ -21,15 +23,27 @@ LONGEST_RETRY_SECONDS = 5.0
 
 
 def routing_table(message: fleet_pb2.RoutingTable) -> RoutingTable:
-    """Raises ConfigurationError when the policy is not one that this version understands."""
-    policy = policy_from_json(message.policy_json)
+    """Raises ValueError when the table is not one that this version understands."""
+    try:
+        policy = policy_from_json(message.policy_json)
+    except ConfigurationError as error:
+        raise ValueError(f"policy: {error}") from error
     return compile_table(message.version, tuple(messages.pool(p) for p in message.pools), policy)
+
+
+class Observer(Protocol):
+    """Told how the feed fares, for metrics."""
+
+    def feed_connected(self, connected: bool) -> None: ...
+
+    def table_unusable(self) -> None: ...
 
 
 class Feed:
     """Watches the routing table for as long as `run` runs, and calls `on_table` with each new one.
 
-    `dice` gives numbers in [0, 1) for the jitter of reconnects.
+    A table that cannot be read, as of another version of Headrace, is not taken: the last one stays in force, and
+    another control plane is tried. `dice` gives numbers in [0, 1) for the jitter of reconnects.
     """
 
     def __init__(
@@ -37,14 +51,15 @@ class Feed:
         targets: Sequence[ControlPlaneTarget],
         worker_id: str,
         on_table: Callable[[RoutingTable], Awaitable[None]],
-        on_connected: Callable[[bool], None],
+        observer: Observer,
         dice: Callable[[], float],
     ) -> None:
         self._targets = tuple(targets)
         self._worker_id = worker_id
         self._on_table = on_table
-        self._on_connected = on_connected
+        self._observer = observer
         self._dice = dice
+        self._fault = ""
 
     async def run(self) -> None:
         retry = FIRST_RETRY_SECONDS
@@ -53,21 +68,22 @@ class Feed:
             if await self._watch(self._targets[turn % len(self._targets)]):
                 retry = FIRST_RETRY_SECONDS
             turn += 1
-            await asyncio.sleep(retry * self._dice())
+            await asyncio.sleep(retry * (0.5 + self._dice() / 2))
             retry = min(retry * 2, LONGEST_RETRY_SECONDS)
 
     async def _watch(self, target: ControlPlaneTarget) -> bool:
-        """Watch at one control plane until it fails; whether it had sent a table before."""
+        """Watch at one control plane until it fails, or sends what cannot be read; whether what it sent was good."""
         received = False
         try:
             async with target.open() as channel:
                 stub = fleet_pb2_grpc.FleetStub(channel)
                 request = fleet_pb2.WatchRoutingTableRequest(worker_id=self._worker_id)
                 async for update in stub.WatchRoutingTable(request, metadata=target.metadata):
-                    await self._on_table(routing_table(update.table))
+                    if not await self._take(update.table):
+                        return False
                     if not received:
                         received = True
-                        self._on_connected(True)
+                        self._observer.feed_connected(True)
                         _log.info("routing table received control_plane=%s version=%s", target, update.table.version)
         except grpc.aio.AioRpcError as error:
             _log.warning(
@@ -77,5 +93,21 @@ class Feed:
                 error.details(),
             )
         finally:
-            self._on_connected(False)
+            self._observer.feed_connected(False)
         return received
+
+    async def _take(self, message: fleet_pb2.RoutingTable) -> bool:
+        """Pass a table on; whether it could be read."""
+        try:
+            table = routing_table(message)
+        except ValueError as error:
+            self._observer.table_unusable()
+            if self._fault != str(error):
+                self._fault = str(error)
+                _log.error(
+                    "routing table cannot be used, the last one stays version=%s fault=%s", message.version, error
+                )
+            return False
+        self._fault = ""
+        await self._on_table(table)
+        return True

@@ -39,6 +39,16 @@ class FilterMetrics:
         self._connected = Gauge(
             "headrace_feed_connected", "1 while a control plane sends routing tables, else 0.", registry=registry
         )
+        self._unusable = Counter(
+            "headrace_routing_tables_unusable",
+            "Routing tables that this version cannot read; the last one stayed in force.",
+            registry=registry,
+        )
+        self._store_failures = Counter(
+            "headrace_session_store_failures",
+            "Failed operations of the session store; each left a request decided without its session.",
+            registry=registry,
+        )
         self._sessions = Gauge("headrace_session_pins", "Sessions with a pinned format tier.", registry=registry)
 
         self._shown_pools: set[str] = set()
@@ -68,6 +78,12 @@ class FilterMetrics:
 
     def feed_connected(self, connected: bool) -> None:
         self._connected.set(int(connected))
+
+    def table_unusable(self) -> None:
+        self._unusable.inc()
+
+    def session_store_failed(self) -> None:
+        self._store_failures.inc()
 
     def count_sessions(self, count: int) -> None:
         self._sessions.set(count)

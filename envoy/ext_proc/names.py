@@ -8,9 +8,8 @@ from typing import Final
 METHOD: Final = ":method"
 PATH: Final = ":path"
 CONTENT_LENGTH: Final = "content-length"
-REQUEST_ID: Final = "x-request-id"
-# What a client may ask for by `x-headrace-NAME` reaches the filter as `headrace-wish-NAME`: the listener renames it, and
-# strips every other `x-headrace-*` header.
+# What a client may ask for by `x-headrace-NAME` reaches the filter as `headrace-wish-NAME`: the listener renames it,
+# and strips every other `x-headrace-*` header.
 WISH_PREFIX: Final = "headrace-wish-"
 CLIENT_PREFIX: Final = "x-headrace-"
 

@@ -1,7 +1,7 @@
-"""Replace the value of a top-level member of a JSON object and leave every other byte as it was.
+"""Replace the model that a JSON body names and leave every other byte as it was.
 
-Works on the text, since decoding and encoding again would change numbers, unknown fields and duplicate keys. Linear in
-the body. The body is known to be a valid JSON object, as the request was parsed before.
+Works on the text, since decoding and encoding again would change numbers, unknown fields and duplicate keys. The body
+is known to be a valid JSON object, as the request was parsed before; values are passed by Python's scanner in C.
 """
 
 from __future__ import annotations
@@ -10,52 +10,49 @@ import json
 import re
 from collections.abc import Iterator
 
-# A string, or a bracket outside of strings. The unrolled loop keeps the match linear.
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
-_COLON = re.compile(rb"\s*:\s*")
-_SCALAR = re.compile(rb"[^\s,}\]]+")
+_NAME = "model"
+_BLANKS = re.compile(r"[ \t\n\r]*")
+# Runs of other members with short values, so that no number of them costs a step in Python each.
+_PLAIN_MEMBERS = re.compile(rf'(?:\s*+"(?!{_NAME}")[^"\\]*+"\s*+:\s*+[^\s"{{}}\[\],]++\s*+,)*+')
+# Gives a value and where it ends. Numbers are passed, not used: as integers they could be too long for Python.
+_scan = json.JSONDecoder(parse_int=float, strict=False).raw_decode
 
 
-def replace_string(body: bytes, name: str, value: str) -> bytes:
-    """`body` with the string `value` at each top-level member called `name`; unchanged where there is none."""
-    encoded = json.dumps(value).encode()
-    out: list[bytes] = []
+def replace_model(body: bytes, model: str) -> bytes:
+    """`body` with `model` as the value of its top-level member `model`; unchanged where there is none.
+
+    It is unchanged too when it cannot be read after all, as when it is nested deeper than Python follows: the engine
+    is then left to refuse it.
+    """
+    text = body.decode(errors="surrogateescape")
+    encoded = json.dumps(model)
+    out: list[str] = []
     at = 0
-    for start, end in _value_spans(body, name):
-        out += (body[at:start], encoded)
-        at = end
-    return b"".join((*out, body[at:])) if out else body
+    try:
+        for start, end in _value_spans(text):
+            out += (text[at:start], encoded)
+            at = end
+    except (ValueError, RecursionError):
+        return body
+    return "".join((*out, text[at:])).encode(errors="surrogateescape") if out else body
 
 
-def _value_spans(body: bytes, name: str) -> Iterator[tuple[int, int]]:
-    """Where the values of the top-level members called `name` stand. Duplicate keys give several."""
-    depth = 0
-    at = 0
-    while token := _TOKEN.search(body, at):
-        at = token.end()
-        text = token.group()
-        if text in (b"{", b"["):
-            depth += 1
-        elif text in (b"}", b"]"):
-            depth -= 1
-        elif depth == 1 and (colon := _COLON.match(body, at)):
-            at = _end_of_value(body, colon.end())
-            if json.loads(text) == name:
-                yield colon.end(), at
+def _value_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Where the model is named. Duplicate keys give several."""
+    at = _after_blanks(text, 0)
+    while text[at : at + 1] in {"{", ","}:
+        plain = _PLAIN_MEMBERS.match(text, at + 1)
+        at = _after_blanks(text, plain.end() if plain else at + 1)
+        if text[at : at + 1] != '"':
+            return
+        key, at = _scan(text, at)
+        start = _after_blanks(text, _after_blanks(text, at) + 1)
+        _, end = _scan(text, start)
+        if key == _NAME:
+            yield start, end
+        at = _after_blanks(text, end)
 
 
-def _end_of_value(body: bytes, start: int) -> int:
-    if body[start : start + 1] not in (b'"', b"{", b"["):
-        scalar = _SCALAR.match(body, start)
-        return scalar.end() if scalar else start
-    depth = 0
-    at = start
-    while token := _TOKEN.search(body, at):
-        at = token.end()
-        if token.group() in (b"{", b"["):
-            depth += 1
-        elif token.group() in (b"}", b"]"):
-            depth -= 1
-        if depth == 0:
-            break
-    return at
+def _after_blanks(text: str, at: int) -> int:
+    match = _BLANKS.match(text, at)
+    return match.end() if match else at

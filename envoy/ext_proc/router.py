@@ -1,6 +1,7 @@
 """What happens with one whole request: parse, look up its session, decide, remember the session, answer.
 
-Never raises: a fault of our own is a 500 with a reason, logged without any part of the request.
+Never raises: a fault of our own is a 500 with a reason, logged without any part of the request. What the answer carries
+is bounded, whatever the request says and however many pools there are.
 """
 
 from __future__ import annotations
@@ -8,8 +9,11 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import math
 import time
+import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from opentelemetry import trace
@@ -17,15 +21,15 @@ from opentelemetry.util.types import AttributeValue
 
 from controlplane.messages import decision_message
 from controlplane.model import Action, Ask, Decision, HttpRequest, Reason, Refusal
-from controlplane.policy.ask import parse
+from controlplane.policy.ask import endpoint_of, parse
 from controlplane.policy.decide import decide, refused
-from controlplane.policy.pins import tier_to_pin
+from controlplane.policy.pins import pin_key, tier_to_pin
 from controlplane.policy.table import RoutingTable
 from ext_proc import names
 from ext_proc.answer import JSON, Answer, Reply, Route, error_body
 from ext_proc.exchange import TooLarge
 from ext_proc.pins import PinStore
-from ext_proc.rewrite import replace_string
+from ext_proc.rewrite import replace_model
 
 _log = logging.getLogger(__name__)
 _tracer = trace.get_tracer(__name__)
@@ -36,6 +40,9 @@ _NOT_READY = Refusal(
 _INTERNAL_ERROR = Refusal(
     500, "server_error", "internal_error", "The router failed to decide about this request; this is a fault of its own."
 )
+
+# The access log gets at most this many of the pools that were looked at, the best ones.
+MAX_ALTERNATIVES = 16
 
 
 class Observer(Protocol):
@@ -57,10 +64,9 @@ class Router:
         with _tracer.start_as_current_span("headrace.decide") as span:
             try:
                 decision, answer = await self._answer(request)
-            except Exception:
-                _log.exception("internal error while deciding")
-                decision = refused(_INTERNAL_ERROR, Reason.INTERNAL_ERROR)
-                answer = _refuse(decision, _INTERNAL_ERROR)
+            except Exception as error:
+                _log.error("internal error while deciding error=%s at=%s", type(error).__name__, _place(error))
+                decision, answer = _refusal(request, _INTERNAL_ERROR, Reason.INTERNAL_ERROR)
             if span.is_recording():
                 span.set_attributes(_span_attributes(decision))
         self._observer.decided(decision, time.perf_counter() - started)
@@ -68,13 +74,13 @@ class Router:
 
     async def _answer(self, request: HttpRequest | TooLarge) -> tuple[Decision, Answer]:
         if isinstance(request, TooLarge):
-            return _refusal(_too_large(request.limit), Reason.BODY_TOO_LARGE)
+            return _refusal(request, _too_large(request.limit), Reason.BODY_TOO_LARGE)
         table = self._table()
         if table is None:
-            return _refusal(_NOT_READY, Reason.NOT_READY)
+            return _refusal(request, _NOT_READY, Reason.NOT_READY)
         ask = parse(request, table.policy)
         if isinstance(ask, Refusal):
-            return _refusal(ask, Reason.BAD_REQUEST)
+            return _refusal(request, ask, Reason.BAD_REQUEST)
         decision = await self._decide(ask, table)
         if decision.action is Action.ANSWER:
             return decision, _list_models(decision, table)
@@ -83,36 +89,46 @@ class Router:
         accepted = (decision.pool.served_name, *decision.pool.aliases)
         body = None
         if ask.model is not None and ask.model not in accepted:
-            body = replace_string(request.body, "model", decision.pool.served_name)
+            body = replace_model(request.body, decision.pool.served_name)
         return decision, Route(decision.pool.name, _metadata(decision, debug=ask.debug), body)
 
     async def _decide(self, ask: Ask, table: RoutingTable) -> Decision:
         """A session's first decision pins its format tier; of filters that race, all obey the first."""
-        pin = await self._pins.get(ask.session) if ask.session is not None else None
+        key = pin_key(ask, table)
+        if key is None:
+            return decide(ask, table, None)
+        pin = await self._pins.get(key)
         decision = decide(ask, table, pin)
         tier = tier_to_pin(decision)
-        if ask.session is None or tier is None or tier is pin:
+        if tier is None or tier is pin:
             return decision
         if pin is not None:
-            await self._pins.replace(ask.session, tier)
+            await self._pins.replace(key, tier)
             return decision
-        winner = await self._pins.set_first(ask.session, tier)
+        winner = await self._pins.set_first(key, tier)
         return decision if winner is tier else decide(ask, table, winner)
 
 
-def _refusal(refusal: Refusal, reason: Reason) -> tuple[Decision, Reply]:
-    decision = refused(refusal, reason)
+def _place(error: BaseException) -> str:
+    """Where an error arose. Its message is left out: it may quote the request."""
+    return " < ".join(f"{f.name}:{f.lineno}" for f in reversed(traceback.extract_tb(error.__traceback__)))
+
+
+def _refusal(request: HttpRequest | TooLarge, refusal: Refusal, reason: Reason) -> tuple[Decision, Reply]:
+    """The refusal of a request that was not read."""
+    head = request.head if isinstance(request, TooLarge) else request
+    decision = refused(refusal, reason, endpoint=endpoint_of(head.method, head.path))
     return decision, _refuse(decision, refusal)
 
 
 def _refuse(decision: Decision, refusal: Refusal) -> Reply:
     headers = [*JSON, (names.RESPONSE_REASON, refusal.code)]
     if refusal.retry_after is not None:
-        headers.append(("retry-after", str(max(1, round(refusal.retry_after)))))
+        headers.append(("retry-after", str(max(1, math.ceil(refusal.retry_after)))))
     return Reply(
         status=refusal.status,
         headers=tuple(headers),
-        body=error_body(refusal),
+        body=error_body(refusal, decision.endpoint),
         metadata=_metadata(decision, debug=False),
         details=f"headrace_{refusal.code}",
     )
@@ -141,6 +157,9 @@ def _too_large(limit: int) -> Refusal:
 
 def _metadata(decision: Decision, *, debug: bool) -> Mapping[str, str]:
     """What response headers and the access log read."""
+    if len(decision.alternatives) > MAX_ALTERNATIVES:
+        best = sorted(decision.alternatives, key=lambda found: -found.total)[:MAX_ALTERNATIVES]
+        decision = replace(decision, alternatives=tuple(best))
     message = decision_message(decision)
     metadata = {
         names.KEY_REASON: decision.reasons[0],

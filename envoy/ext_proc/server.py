@@ -12,7 +12,7 @@ from controlplane.grpc_serving import bind, new_server
 from controlplane.policy.table import RoutingTable
 from ext_proc.feed import Feed
 from ext_proc.metrics import FilterMetrics
-from ext_proc.pins import MemoryPins
+from ext_proc.pins import FailOpenPins, MemoryPins
 from ext_proc.router import Router
 from ext_proc.transport import GrpcAioTransport
 
@@ -43,11 +43,11 @@ class FilterServer:
         self._table: RoutingTable | None = None
         self._metrics = metrics
         self._pins = MemoryPins(clock=time.monotonic)
-        router = Router(lambda: self._table, self._pins, metrics)
+        router = Router(lambda: self._table, FailOpenPins(self._pins, metrics.session_store_failed), metrics)
         self._transport = GrpcAioTransport(listen, router.answer, max_body_bytes=max_body_bytes)
         self._health_server = new_server([], self._transport.health)
         self.health_address = bind(self._health_server, health)
-        self._feed = Feed(control_planes, worker_id, self._take, metrics.feed_connected, dice)
+        self._feed = Feed(control_planes, worker_id, self._take, metrics, dice)
 
     async def run(self, stop: asyncio.Event) -> None:
         await self._transport.health.set_ready(False)

@@ -27,8 +27,6 @@ def take(exchange: Exchange, message: ext_proc.ProcessingRequest) -> HttpRequest
         case "request_body":
             body = message.request_body
             return exchange.take_body(body.body, end_of_stream=body.end_of_stream)
-        case "request_trailers":
-            return exchange.take_trailers()
         case _:
             return None
 
@@ -68,22 +66,19 @@ def _reply(reply: Reply) -> ext_proc.ProcessingResponse:
 
 
 def _header_map(headers: Iterable[base_pb2.HeaderValue]) -> dict[str, str]:
-    """Of equal names the last counts. Latin-1 keeps every byte of a value, as HTTP/1.1 does. Wishes get the names back by
-    which clients know them."""
-    return {
-        h.key.replace(WISH_PREFIX, CLIENT_PREFIX, 1) if h.key.startswith(WISH_PREFIX) else h.key: h.raw_value.decode(
-            "latin-1"
-        )
-        if h.raw_value
-        else h.value
-        for h in headers
-    }
+    """Of equal names the last counts. Latin-1 keeps every byte of a value, as HTTP/1.1 does."""
+    return {_name(h.key): h.raw_value.decode("latin-1") or h.value for h in headers}
+
+
+def _name(key: str) -> str:
+    """The header's name as clients know it, also that of a wish."""
+    return CLIENT_PREFIX + key.removeprefix(WISH_PREFIX) if key.startswith(WISH_PREFIX) else key
 
 
 def _set_headers(headers: Iterable[tuple[str, str]]) -> list[base_pb2.HeaderValueOption]:
     return [
         base_pb2.HeaderValueOption(
-            header=base_pb2.HeaderValue(key=name, raw_value=value.encode("latin-1", "replace")),
+            header=base_pb2.HeaderValue(key=name, raw_value=value.encode()),
             append_action=base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD,
         )
         for name, value in headers

@@ -30,21 +30,11 @@ def test_an_empty_last_chunk_ends_the_body() -> None:
     assert request.body == b"abc"
 
 
-def test_trailers_end_the_body() -> None:
-    exchange = Exchange(10)
-    exchange.take_headers(HEADERS, end_of_stream=False)
-    exchange.take_body(b"abc", end_of_stream=False)
-    request = exchange.take_trailers()
-    assert request is not None
-    assert request.body == b"abc"
-
-
 def test_a_second_end_of_the_stream_is_ignored() -> None:
     exchange = Exchange(10)
     exchange.take_headers(HEADERS, end_of_stream=False)
     assert exchange.take_body(b"abc", end_of_stream=True) is not None
     assert exchange.take_body(b"abc", end_of_stream=True) is None
-    assert exchange.take_trailers() is None
 
 
 @pytest.mark.parametrize(("length", "allowed"), [("10", True), ("11", False), ("9" * 18, False)])

@@ -1,0 +1,199 @@
+"""The feed against control planes of the tests' own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import pytest
+
+from controlplane.config.load import policy_to_json
+from controlplane.grpc_calling import ControlPlaneTarget
+from controlplane.messages import pool_message
+from controlplane.policy.settings import Policy
+from controlplane.policy.table import RoutingTable
+from ext_proc.feed import Feed, routing_table
+from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
+from support.asks import make_pool
+from support.waiting import until
+
+
+def table_message(version: str, *pools: str, policy_json: bytes = b"") -> fleet_pb2.RoutingTable:
+    return fleet_pb2.RoutingTable(
+        version=version,
+        pools=[pool_message(make_pool(tier)) for tier in pools or ("full",)],
+        policy_json=policy_json or policy_to_json(Policy()),
+    )
+
+
+@dataclass
+class ControlPlane(fleet_pb2_grpc.FleetServicer):
+    """Sends what is put into `tables`; None ends the stream with an error, an empty one just ends it."""
+
+    tables: asyncio.Queue[fleet_pb2.RoutingTable | None] = field(default_factory=asyncio.Queue)
+    watchers: list[str] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
+    address: str = ""
+    server: grpc.aio.Server | None = None
+
+    async def WatchRoutingTable(  # noqa: N802
+        self, request: fleet_pb2.WatchRoutingTableRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[fleet_pb2.WatchRoutingTableResponse]:
+        self.watchers.append(request.worker_id)
+        self.tokens += [str(value) for key, value in context.invocation_metadata() or () if key == "authorization"]
+        while True:
+            table = await self.tables.get()
+            if table is None:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "told to fail")
+            assert table is not None
+            yield fleet_pb2.WatchRoutingTableResponse(table=table)
+
+    async def start(self, address: str = "127.0.0.1:0") -> None:
+        self.server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        fleet_pb2_grpc.add_FleetServicer_to_server(self, self.server)
+        self.address = f"127.0.0.1:{self.server.add_insecure_port(address)}"
+        await self.server.start()
+
+    async def stop(self) -> None:
+        assert self.server is not None
+        await self.server.stop(None)
+
+
+@dataclass
+class Seen:
+    """What the feed told."""
+
+    tables: list[RoutingTable] = field(default_factory=list)
+    connected: bool = False
+    unusable: int = 0
+
+    async def take(self, table: RoutingTable) -> None:
+        self.tables.append(table)
+
+    def feed_connected(self, connected: bool) -> None:
+        self.connected = connected
+
+    def table_unusable(self) -> None:
+        self.unusable += 1
+
+    @property
+    def versions(self) -> list[str]:
+        return [table.version for table in self.tables]
+
+
+@asynccontextmanager
+async def running_feed(count: int = 1) -> AsyncIterator[tuple[Seen, list[ControlPlane]]]:
+    """A feed of so many control planes, of which all are up."""
+    seen = Seen()
+    async with AsyncExitStack() as stack:
+        planes = [ControlPlane() for _ in range(count)]
+        for plane in planes:
+            await plane.start()
+            stack.push_async_callback(plane.stop)
+        targets = [ControlPlaneTarget(plane.address, token="t") for plane in planes]
+        async with asyncio.TaskGroup() as tasks:
+            feed = tasks.create_task(Feed(targets, "w", seen.take, seen, lambda: 0.0).run())
+            try:
+                yield seen, planes
+            finally:
+                feed.cancel()
+
+
+async def test_the_first_table_and_each_next_one_arrive_in_order() -> None:
+    async with running_feed() as (seen, [plane]):
+        for version in ("1", "2", "3"):
+            plane.tables.put_nowait(table_message(version, "full", "quantized"))
+        await until(lambda: seen.versions == ["1", "2", "3"])
+        assert seen.connected
+        assert [pool.tier for pool in seen.tables[0].pools] == ["full", "quantized"]
+        assert (plane.watchers, plane.tokens) == (["w"], ["Bearer t"])
+
+
+async def test_when_a_control_plane_fails_another_one_is_watched() -> None:
+    async with running_feed(2) as (seen, [first, second]):
+        first.tables.put_nowait(table_message("1"))
+        await until(lambda: seen.versions == ["1"])
+        first.tables.put_nowait(None)
+        second.tables.put_nowait(table_message("2"))
+        await until(lambda: seen.versions == ["1", "2"])
+        await second.stop()
+        first.tables.put_nowait(table_message("3"))
+        await until(lambda: seen.versions == ["1", "2", "3"])
+
+
+async def test_while_all_are_away_the_last_table_stays_and_tries_grow_rarer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    waits: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        waits.append(seconds)
+        await sleep(0)
+
+    async with running_feed() as (seen, [plane]):
+        plane.tables.put_nowait(table_message("1"))
+        await until(lambda: seen.connected)
+        monkeypatch.setattr("ext_proc.feed.asyncio.sleep", lambda seconds: noted(seconds) if seconds else sleep(0))
+        await plane.stop()
+        await until(lambda: len([wait for wait in waits if wait != 0.01]) >= 9)
+        assert not seen.connected
+        assert seen.versions == ["1"]
+        monkeypatch.undo()
+        back = ControlPlane()
+        await back.start(plane.address)
+        back.tables.put_nowait(table_message("2"))
+        await until(lambda: seen.versions == ["1", "2"])
+        await back.stop()
+    tries = [wait for wait in waits if wait != 0.01]
+    assert tries[:9] == [0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.5, 2.5]
+    assert "the last one stays" in caplog.text
+
+
+async def test_a_table_with_a_policy_of_another_version_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+    async with running_feed(2) as (seen, [newer, older]):
+        newer.tables.put_nowait(table_message("1"))
+        await until(lambda: seen.versions == ["1"])
+        unreadable = table_message("2", policy_json=b'{"no_such_setting": 1}')
+        for _ in range(3):
+            newer.tables.put_nowait(unreadable)
+        older.tables.put_nowait(table_message("3"))
+        await until(lambda: seen.versions == ["1", "3"])
+        older.tables.put_nowait(None)
+        await until(lambda: seen.unusable == 2)
+        older.tables.put_nowait(table_message("4"))
+        await until(lambda: seen.versions == ["1", "3", "4"])
+    [first, *_] = [record.message for record in caplog.records]
+    assert "version=2" in first
+    assert "no_such_setting" in first
+
+
+async def test_the_same_fault_is_logged_once_and_not_asked_for_in_a_spin(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+    async with running_feed() as (seen, [plane]):
+        for _ in range(20):
+            plane.tables.put_nowait(table_message("2", policy_json=b"[]"))
+        await until(lambda: seen.unusable >= 4)
+        assert len(plane.watchers) == seen.unusable  # each one is a new try, after a longer wait
+        assert seen.tables == []
+        assert not seen.connected
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        fleet_pb2.RoutingTable(version="1", policy_json=b"{"),
+        fleet_pb2.RoutingTable(version="1", policy_json=b"\xff"),
+        fleet_pb2.RoutingTable(version="1", policy_json=policy_to_json(Policy()), pools=[fleet_pb2.Pool(tier="huge")]),
+    ],
+)
+def test_what_is_no_table_of_this_version_is_a_value_error(message: fleet_pb2.RoutingTable) -> None:
+    with pytest.raises(ValueError, match=r"policy|huge"):
+        routing_table(message)

@@ -1,0 +1,339 @@
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controlplane.model import FormatTier, HttpRequest, Reason
+from controlplane.policy.settings import Policy
+from ext_proc.answer import Answer, Reply, Route
+from ext_proc.exchange import TooLarge
+from ext_proc.pins import FailOpenPins, MemoryPins
+from ext_proc.router import MAX_ALTERNATIVES, Router
+from support.asks import make_pool, make_request, make_table
+from support.filter import READY_TABLE, Decided, decision_of, new_router
+
+CODE = {"model": "llama", "temperature": 0, "messages": [{"role": "user", "content": "Write a Python function."}]}
+STORY = {"model": "llama", "temperature": 1, "messages": [{"role": "user", "content": "Tell me a story of a dragon."}]}
+FULL, QUANTIZED = "llama/full/short/on_demand", "llama/quantized/short/on_demand=llama-awq"
+
+
+async def ask(router: Router, body: Any, path: str = "/v1/chat/completions", **headers: str) -> Answer:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await router.answer(make_request(body, path, headers=named))
+
+
+async def routed(router: Router, body: Any, path: str = "/v1/chat/completions", **headers: str) -> Route:
+    answer = await ask(router, body, path, **headers)
+    assert isinstance(answer, Route), answer
+    return answer
+
+
+async def refused(router: Router, request: HttpRequest | TooLarge) -> tuple[Reply, dict[str, Any]]:
+    answer = await router.answer(request)
+    assert isinstance(answer, Reply), answer
+    return answer, json.loads(answer.body)
+
+
+# --- where requests go ---------------------------------------------------------------------------------------------
+
+
+async def test_sensitive_requests_go_full_and_tolerant_ones_quantized() -> None:
+    router = new_router()
+    assert (await routed(router, CODE)).pool == FULL
+    assert (await routed(router, STORY)).pool == QUANTIZED
+
+
+async def test_the_metadata_says_what_was_decided() -> None:
+    metadata = dict((await routed(new_router(), CODE)).metadata)
+    decision = decision_of(metadata)
+    del metadata["decision"]
+    assert metadata == {
+        "pool": FULL,
+        "format": "full",
+        "verdict": "sensitive",
+        "reason": "sensitive_needs_full",
+    }
+    assert (decision.pool, decision.tier, decision.model) == (FULL, "full", "llama")
+    assert [a.pool for a in decision.alternatives] == [p.name for p in READY_TABLE.pools]
+
+
+async def test_a_summary_is_given_only_when_debugging_is_asked_for() -> None:
+    router = new_router()
+    shown = (await routed(router, CODE, x_headrace_debug="1")).metadata["debug"]
+    assert json.loads(shown)["reasons"] == ["sensitive_needs_full"]
+    assert "debug" not in (await routed(router, CODE)).metadata
+
+
+async def test_each_decision_is_observed_once() -> None:
+    observer = Decided()
+    router = new_router(observer=observer)
+    await ask(router, CODE)
+    await ask(router, b"{")
+    await router.answer(TooLarge(make_request(b"", "/v1/messages"), 5))
+    assert [(d.action, d.endpoint, d.reasons[0]) for d in observer.decisions] == [
+        ("pass", "chat", "sensitive_needs_full"),
+        ("reject", "chat", "bad_request"),
+        ("reject", "messages", "body_too_large"),
+    ]
+
+
+# --- served names --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "rewritten"),
+    [("llama", True), ("llama-awq", False), ("llama-alias", False)],
+)
+async def test_the_model_is_rewritten_only_where_the_engine_would_not_know_it(name: str, rewritten: bool) -> None:
+    body = json.dumps({**STORY, "model": name, "seed": 1.50}).encode()
+    answer = await routed(new_router(), body)
+    assert answer.pool == QUANTIZED
+    expected = body.replace(b'"llama"', b'"llama-awq"')
+    assert answer.body == (expected if rewritten else None)
+
+
+async def test_a_body_without_a_model_is_not_rewritten() -> None:
+    table = make_table(make_pool("full", served_name="other"))
+    answer = await routed(new_router(table), {"messages": []})
+    assert answer.body is None
+
+
+async def test_a_pool_that_serves_the_canonical_name_gets_the_body_as_it_is() -> None:
+    assert (await routed(new_router(), CODE)).body is None
+    assert (await routed(new_router(), {**CODE, "model": "llama-alias"})).body is not None
+
+
+# --- sessions ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_session_obeys_its_first_decision() -> None:
+    router = new_router()
+    pools = [(await routed(router, body, x_session_id="s")).pool for body in (CODE, STORY, CODE)]
+    assert pools == [FULL, FULL, FULL]
+    assert (await routed(router, STORY, x_session_id="other")).pool == QUANTIZED
+
+
+async def test_a_pinned_decision_says_so() -> None:
+    router = new_router()
+    await routed(router, CODE, x_session_id="s")
+    decision = decision_of((await routed(router, STORY, x_session_id="s")).metadata)
+    assert decision.pinned == "full"
+    assert decision.reasons[0] == "session_pinned"
+    assert decision.sensitivity.verdict == "tolerant"
+
+
+class RacingPins(MemoryPins):
+    """Another filter writes between this one's look and its own writing."""
+
+    async def get(self, session: str) -> FormatTier | None:
+        return None
+
+    async def set_first(self, session: str, tier: FormatTier) -> FormatTier:
+        return FormatTier.FULL
+
+
+async def test_of_two_filters_that_race_the_later_one_obeys_the_first() -> None:
+    router = new_router(pins=RacingPins(lambda: 0.0))
+    answer = await routed(router, STORY, x_session_id="s")
+    assert answer.pool == FULL
+    assert decision_of(answer.metadata).pinned == "full"
+
+
+async def test_filters_that_share_a_store_agree() -> None:
+    pins = MemoryPins(lambda: 0.0)
+    first, second = new_router(pins=pins), new_router(pins=pins)
+    assert (await routed(first, STORY, x_session_id="s")).pool == QUANTIZED
+    assert (await routed(second, CODE, x_session_id="s")).pool == QUANTIZED
+
+
+async def test_a_session_whose_tier_is_lost_is_pinned_anew_and_stays_there() -> None:
+    table = make_table(make_pool("full"), make_pool("quantized"))
+    router = new_router(lambda: table)
+    assert (await routed(router, CODE, x_session_id="s")).pool == FULL
+    table = make_table(make_pool("quantized"))
+    lost = await routed(router, CODE, x_session_id="s")
+    assert decision_of(lost.metadata).tier == "quantized"
+    table = make_table(make_pool("full"), make_pool("quantized"))
+    assert decision_of((await routed(router, CODE, x_session_id="s")).metadata).tier == "quantized"
+
+
+async def test_each_model_of_a_session_is_pinned_by_itself() -> None:
+    table = make_table(make_pool("full"), make_pool("quantized"), make_pool("quantized", model="small"))
+    router = new_router(table)
+    assert (await routed(router, CODE, x_session_id="s")).pool == FULL
+    await routed(router, {**CODE, "model": "small"}, x_session_id="s")
+    assert (await routed(router, STORY, x_session_id="s")).pool == FULL
+
+
+async def test_all_names_of_a_model_share_the_pin() -> None:
+    router = new_router()
+    assert (await routed(router, {**STORY, "model": "llama-alias"}, x_session_id="s")).pool == QUANTIZED
+    assert (await routed(router, CODE, x_session_id="s")).pool == QUANTIZED
+
+
+async def test_embeddings_neither_make_nor_obey_pins() -> None:
+    pins = MemoryPins(lambda: 0.0)
+    router = new_router(pins=pins)
+    await routed(router, {"model": "llama", "input": "x"}, "/v1/embeddings", x_session_id="s")
+    assert len(pins) == 0
+
+
+class BrokenPins(MemoryPins):
+    broken = True
+
+    async def get(self, session: str) -> FormatTier | None:
+        if self.broken:
+            raise ConnectionError(f"no answer for {session}")
+        return await super().get(session)
+
+    async def set_first(self, session: str, tier: FormatTier) -> FormatTier:
+        if self.broken:
+            raise TimeoutError
+        return await super().set_first(session, tier)
+
+
+async def test_while_the_session_store_fails_requests_are_decided_as_new(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    failures: list[None] = []
+    pins = BrokenPins(lambda: 0.0)
+    router = new_router(pins=FailOpenPins(pins, lambda: failures.append(None)))
+    pools = [(await routed(router, body, x_session_id="secret-id")).pool for body in (CODE, STORY)]
+    assert pools == [FULL, QUANTIZED]
+    assert len(failures) == 4
+    pins.broken = False
+    await routed(router, CODE, x_session_id="secret-id")
+    await routed(router, STORY, x_session_id="secret-id")
+    assert [record.message.split(" error=")[0] for record in caplog.records] == [
+        "session store fails, sessions are not kept",
+        "session store is back",
+    ]
+    assert "secret-id" not in caplog.text
+
+
+# --- answers of the filter's own -----------------------------------------------------------------------------------
+
+
+async def test_models_are_listed_as_openai_does() -> None:
+    router = new_router(make_table(make_pool(), make_pool("quantized", model="small")))
+    answer, body = await refused(router, make_request(b"", "/v1/models", method="GET"))
+    assert (answer.status, answer.headers) == (200, (("content-type", "application/json"),))
+    assert body == {
+        "object": "list",
+        "data": [{"id": name, "object": "model", "created": 0, "owned_by": "headrace"} for name in ("llama", "small")],
+    }
+
+
+async def test_without_a_table_requests_are_asked_to_come_back() -> None:
+    answer, body = await refused(new_router(None), make_request(CODE))
+    assert answer.status == 503
+    assert dict(answer.headers) == {
+        "content-type": "application/json",
+        "x-headrace-reason": "not_ready",
+        "retry-after": "1",
+    }
+    assert body["error"]["type"] == "server_error"
+    assert body["error"]["code"] == "not_ready"
+    assert answer.details == "headrace_not_ready"
+
+
+async def test_retry_after_is_in_whole_seconds_and_never_too_early() -> None:
+    policy = Policy()
+    policy = replace(policy, selection=replace(policy.selection, retry_after_seconds=2.2))
+    answer, body = await refused(new_router(make_table(make_pool(ready=0), policy=policy)), make_request(CODE))
+    assert answer.status == 503
+    assert dict(answer.headers)["retry-after"] == "3"
+    assert body["error"]["code"] == "no_ready_node"
+    assert answer.metadata["reason"] == "no_ready_node"
+
+
+async def test_a_retry_that_would_not_help_is_not_asked_for() -> None:
+    answer, body = await refused(new_router(), make_request({**CODE, "model": "gpt-9"}))
+    assert answer.status == 404
+    assert "retry-after" not in dict(answer.headers)
+    assert body["error"]["param"] == "model"
+
+
+class FailingTable:
+    """A routing table with a fault of ours in it."""
+
+    policy = Policy()
+    models = ("llama",)
+
+    def pools_of(self, name: str) -> Any:
+        raise KeyError(f"prompt text, and the model {name}")
+
+
+async def test_a_fault_of_our_own_is_a_500_that_shows_and_logs_nothing_of_the_request(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    observer = Decided()
+    router = new_router(FailingTable, observer=observer)  # type: ignore[arg-type]
+    answer, body = await refused(router, make_request({**CODE, "model": "hidden-model"}))
+    assert answer.status == 500
+    assert body["error"]["code"] == "internal_error"
+    assert observer.decisions[0].reasons == (Reason.INTERNAL_ERROR,)
+    [record] = caplog.records
+    assert record.levelno == logging.ERROR
+    assert "KeyError" in record.message
+    assert "pools_of" in record.message
+    shown = caplog.text + answer.body.decode() + str(answer.metadata)
+    assert "hidden-model" not in shown
+    assert "prompt text" not in shown
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "kind"),
+    [
+        (make_request(b"{", "/v1/messages"), 400, "invalid_request_error"),
+        (make_request({"model": "gpt-9"}, "/v1/messages"), 404, "not_found_error"),
+        (TooLarge(make_request(b"", "/v1/messages"), 10), 413, "request_too_large"),
+        (make_request({"model": "llama"}, "/v1/messages", headers={"content-encoding": "br"}), 415, None),
+        (make_request({"model": "away"}, "/v1/messages"), 503, "overloaded_error"),
+    ],
+)
+async def test_anthropics_clients_get_errors_of_their_shape(
+    request_: HttpRequest | TooLarge, status: int, kind: str | None
+) -> None:
+    router = new_router(make_table(make_pool(), make_pool(model="away", ready=0)))
+    answer, body = await refused(router, request_)
+    assert answer.status == status
+    assert body["type"] == "error"
+    assert body["error"]["type"] == kind or "invalid_request_error"
+    assert body["error"]["message"]
+
+
+# --- bounds --------------------------------------------------------------------------------------------------------
+
+
+async def test_names_from_requests_are_cut_and_made_printable() -> None:
+    name = "evil\r\nx-headrace-pool: b\x1b[31m" + "m" * 1_000_000
+    answer, body = await refused(new_router(), make_request({**CODE, "model": name}))
+    decision = decision_of(answer.metadata)
+    assert len(decision.model) < 110
+    assert decision.model.isprintable()
+    assert len(body["error"]["message"]) < 400
+    assert sum(map(len, answer.metadata.values())) < 2000
+
+
+async def test_the_decision_names_the_best_of_many_pools() -> None:
+    pools = [make_pool(tier, served_name=f"n{i}") for i in range(200) for tier in ("full", "quantized")]
+    answer = await routed(new_router(make_table(*pools)), CODE)
+    decision = decision_of(answer.metadata)
+    assert len(decision.alternatives) == MAX_ALTERNATIVES
+    assert answer.pool in [found.pool for found in decision.alternatives]
+    assert sum(map(len, answer.metadata.values())) < 8000
+
+
+async def test_the_largest_budget_that_can_be_asked_for_is_carried() -> None:
+    answer = await routed(new_router(), {**CODE, "max_tokens": 2**31 - 1, "n": 1024})
+    assert decision_of(answer.metadata).budget.output_tokens == 2**32 - 1
+
+
+@pytest.mark.parametrize("body", ['{"model":'.encode("utf-16-le")[:-1], b"\x00\x00\x00{\x00", b"{\x00\x00\x00\x00\xd8"])
+async def test_half_of_a_wide_encoding_is_a_bad_request(body: bytes) -> None:
+    answer, _ = await refused(new_router(), make_request(body))
+    assert answer.status == 400
