@@ -1,0 +1,97 @@
+"""From Envoy's access log to recorded decisions, whatever the entry lacks."""
+
+from __future__ import annotations
+
+import base64
+import math
+from typing import Any
+
+import pytest
+
+from controlplane.ledger.entry import recorded_decision
+from headrace_protos.envoy.data.accesslog.v3 import accesslog_pb2
+from headrace_protos.headrace.v1 import decision_pb2
+
+DECISION = decision_pb2.Decision(action="pass", model="llama", pool="llama/full", reasons=["session_pinned"])
+
+
+def entry(**usage: Any) -> accesslog_pb2.HTTPAccessLogEntry:
+    made = accesslog_pb2.HTTPAccessLogEntry()
+    made.request.request_id = "r-1"
+    made.response.response_code.value = 200
+    made.response.response_code_details = "via_upstream"
+    common = made.common_properties
+    common.start_time.FromSeconds(1_700_000_000)
+    common.duration.FromMilliseconds(1500)
+    common.time_to_first_upstream_rx_byte.FromMilliseconds(250)
+    common.upstream_cluster = "llama/full"
+    common.upstream_request_attempt_count = 2
+    common.upstream_remote_address.socket_address.address = "10.0.0.1"
+    common.upstream_remote_address.socket_address.port_value = 8000
+    encoded = base64.b64encode(DECISION.SerializeToString()).decode()
+    common.metadata.filter_metadata["headrace"].update({"decision": encoded})
+    if usage:
+        common.metadata.filter_metadata["headrace.usage"].update(usage)
+    return made
+
+
+def test_decision_and_outcome_come_together() -> None:
+    recorded = recorded_decision(entry(prompt_tokens=12, completion_tokens=34))
+    assert recorded.request_id == "r-1"
+    assert recorded.time.seconds == 1_700_000_000
+    assert recorded.decision == DECISION
+    assert recorded.outcome == decision_pb2.Outcome(
+        status=200,
+        upstream="10.0.0.1:8000",
+        cluster="llama/full",
+        duration_seconds=1.5,
+        first_byte_seconds=0.25,
+        prompt_tokens=12,
+        completion_tokens=34,
+        attempts=2,
+        details="via_upstream",
+    )
+
+
+def test_an_empty_entry_leaves_all_unset() -> None:
+    recorded = recorded_decision(accesslog_pb2.HTTPAccessLogEntry())
+    assert not recorded.HasField("decision")
+    for name in ("first_byte_seconds", "prompt_tokens", "completion_tokens"):
+        assert not recorded.outcome.HasField(name)
+    assert recorded.outcome == decision_pb2.Outcome()
+
+
+@pytest.mark.parametrize(
+    "value", ["%%%", "/////w==", 7, None, True, ["x"], {"x": "y"}, base64.b64encode(b"\xff" * 20).decode()]
+)
+def test_a_decision_that_cannot_be_read_is_left_unset(value: object) -> None:
+    strange = entry()
+    strange.common_properties.metadata.filter_metadata["headrace"].update({"decision": value})
+    recorded = recorded_decision(strange)
+    assert not recorded.HasField("decision") or recorded.decision == decision_pb2.Decision()
+    assert recorded.outcome.status == 200
+
+
+@pytest.mark.parametrize("value", ["12", -1, math.nan, math.inf, 2.0**31, None, True, [1], {"a": 1}])
+def test_a_token_count_that_is_none_is_left_unset(value: object) -> None:
+    recorded = recorded_decision(entry(prompt_tokens=value, completion_tokens=3))
+    assert not recorded.outcome.HasField("prompt_tokens")
+    assert recorded.outcome.completion_tokens == 3
+
+
+@pytest.mark.parametrize(("value", "tokens"), [(0, 0), (2.9, 2), (2**31 - 1, 2**31 - 1)])
+def test_a_token_count_is_a_whole_number(value: float, tokens: int) -> None:
+    assert recorded_decision(entry(prompt_tokens=value)).outcome.prompt_tokens == tokens
+
+
+def test_an_ipv6_upstream_has_brackets() -> None:
+    made = entry()
+    made.common_properties.upstream_remote_address.socket_address.address = "fd00::7"
+    assert recorded_decision(made).outcome.upstream == "[fd00::7]:8000"
+
+
+def test_flags_carry_envoys_names() -> None:
+    made = entry()
+    made.common_properties.response_flags.upstream_connection_failure = True
+    made.common_properties.response_flags.no_healthy_upstream = True
+    assert set(recorded_decision(made).outcome.flags) == {"upstream_connection_failure", "no_healthy_upstream"}

@@ -1,0 +1,122 @@
+"""What the Fleet service shows of a real view, and to whom it streams the routing table."""
+
+from __future__ import annotations
+
+import json
+
+import grpc
+import pytest
+
+from controlplane.config.load import policy_from_json
+from controlplane.ledger.recent import RecentDecisions
+from controlplane.messages import node_spec_message
+from controlplane.policy.settings import Policy
+from controlplane.services.fleet import MAX_EXPLAINED_BYTES, FleetServicer
+from controlplane.view import CurrentView
+from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, fleet_pb2_grpc, registry_pb2
+from support.grpc_server import serving
+from support.nodes import node
+from support.services import Services, status_of
+from support.waiting import until
+
+FULL, QUANTIZED = "llama/full/short/on_demand", "llama/quantized/short/on_demand"
+
+
+async def register(services: Services, *nodes: tuple[str, str, str]) -> None:
+    """Each as node id, address and format; returns once they are in the view."""
+    for node_id, address, format_ in nodes:
+        spec = node_spec_message(node(node_id, address, format_))
+        await services.registry.Register(registry_pb2.RegisterRequest(node=spec))
+    wanted = {node_id for node_id, _, _ in nodes}
+    await until(lambda: services.current.value is not None and wanted <= set(services.current.value.sessions))
+
+
+BOTH = (("b", "10.0.0.2:8000", "int4-awq"), ("a", "10.0.0.1:8000", "fp16"))
+
+
+async def test_nodes_and_pools_are_listed_in_order_and_by_model(services: Services) -> None:
+    await register(services, *BOTH)
+    nodes = (await services.fleet.ListNodes(fleet_pb2.ListNodesRequest())).nodes
+    assert [each.spec.node_id for each in nodes] == ["a", "b"]
+    pools = (await services.fleet.ListPools(fleet_pb2.ListPoolsRequest())).pools
+    assert [pool.name for pool in pools] == [FULL, QUANTIZED]
+    assert not (await services.fleet.ListNodes(fleet_pb2.ListNodesRequest(model="other"))).nodes
+    assert not (await services.fleet.ListPools(fleet_pb2.ListPoolsRequest(model="other"))).pools
+    assert len((await services.fleet.ListPools(fleet_pb2.ListPoolsRequest(model="llama"))).pools) == 2
+
+
+async def test_a_watcher_gets_the_table_and_each_change_once(services: Services) -> None:
+    watch = services.fleet.WatchRoutingTable(fleet_pb2.WatchRoutingTableRequest(worker_id="w"))
+    first = (await watch.read()).table
+    assert not first.pools
+    assert policy_from_json(first.policy_json) == Policy()
+    assert services.fleet_servicer.filter_workers == ("w",)
+    await register(services, BOTH[0])
+    second = (await watch.read()).table
+    assert [pool.name for pool in second.pools] == [QUANTIZED]
+    assert first.version != second.version
+    watch.cancel()
+    await until(lambda: services.fleet_servicer.filter_workers == ())
+
+
+async def test_a_worker_that_watches_twice_counts_until_both_have_left(services: Services) -> None:
+    request = fleet_pb2.WatchRoutingTableRequest(worker_id="w")
+    one, other = services.fleet.WatchRoutingTable(request), services.fleet.WatchRoutingTable(request)
+    nameless = services.fleet.WatchRoutingTable(fleet_pb2.WatchRoutingTableRequest())
+    for watch in (one, other, nameless):
+        await watch.read()
+    assert len(services.fleet_servicer.filter_workers) == 2
+    one.cancel()
+    nameless.cancel()
+    await until(lambda: services.fleet_servicer.filter_workers == ("w",))
+    other.cancel()
+    await until(lambda: services.fleet_servicer.filter_workers == ())
+
+
+async def test_a_request_is_explained_by_the_table_in_force(services: Services) -> None:
+    await register(services, *BOTH)
+    body = json.dumps({"model": "llama", "messages": [{"role": "user", "content": "Write JSON."}], "temperature": 0})
+    answer = await services.fleet.Explain(fleet_pb2.ExplainRequest(body=body.encode()))
+    assert answer.decision.pool == FULL
+    assert answer.decision.sensitivity.contributions
+    assert {alternative.pool for alternative in answer.decision.alternatives} == {FULL, QUANTIZED}
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000])
+async def test_a_body_that_cannot_be_routed_is_explained_as_a_refusal(services: Services, body: bytes) -> None:
+    answer = await services.fleet.Explain(fleet_pb2.ExplainRequest(body=body))
+    assert answer.decision.action == "reject"
+    assert answer.decision.refusal.status in {400, 404}
+
+
+async def test_a_body_beyond_the_bound_is_not_explained(services: Services) -> None:
+    code, details = await status_of(
+        services.fleet.Explain(fleet_pb2.ExplainRequest(body=bytes(MAX_EXPLAINED_BYTES + 1)))
+    )
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert details == "body: 10485761 bytes; at most 10485760 can be explained"
+
+
+async def test_decisions_are_listed_newest_first(services: Services) -> None:
+    for number in range(30):
+        services.decisions.add(decision_pb2.RecordedDecision(request_id=str(number)))
+    listed = (await services.fleet.ListDecisions(fleet_pb2.ListDecisionsRequest())).decisions
+    assert [each.request_id for each in listed] == [str(number) for number in range(29, 9, -1)]
+    assert len((await services.fleet.ListDecisions(fleet_pb2.ListDecisionsRequest(limit=2**32 - 1))).decisions) == 30
+
+
+async def test_before_the_fleet_is_known_only_the_status_is_told() -> None:
+    fleet = FleetServicer(
+        CurrentView(None), RecentDecisions(1), lambda: fleet_pb2.GetStatusResponse(version="v"), lambda: 0.0
+    )
+    async with serving(lambda server: fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)) as channel:
+        stub = fleet_pb2_grpc.FleetStub(channel)
+        for call in (
+            stub.ListNodes(fleet_pb2.ListNodesRequest()),
+            stub.ListPools(fleet_pb2.ListPoolsRequest()),
+            stub.Explain(fleet_pb2.ExplainRequest()),
+        ):
+            code, details = await status_of(call)
+            assert code is grpc.StatusCode.UNAVAILABLE
+            assert "`headrace status` says why" in details
+        assert (await stub.GetStatus(fleet_pb2.GetStatusRequest())).version == "v"

@@ -1,0 +1,107 @@
+"""The control plane's metrics: closed label sets, and nothing left of pools that are gone."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from controlplane.fleet import form_fleet
+from controlplane.metrics import ControlPlaneMetrics
+from controlplane.model import NodeLoad, NodeSession
+from controlplane.policy.settings import Policy
+from headrace_protos.headrace.v1 import decision_pb2
+from support.nodes import node
+
+POOL = "llama/full/short/on_demand"
+FLEET = form_fleet(
+    [NodeSession("s", node("a"), registered_at=0.0)],
+    {"a": NodeLoad(running=3, waiting=2, reported_at=0.0)},
+    Policy(),
+    now=0.0,
+)
+EMPTY = form_fleet([], {}, Policy(), now=0.0)
+
+
+def recorded(pool: str = POOL, status: int = 200, verdict: str = "neutral") -> decision_pb2.RecordedDecision:
+    return decision_pb2.RecordedDecision(
+        decision=decision_pb2.Decision(pool=pool, sensitivity=decision_pb2.Sensitivity(verdict=verdict)),
+        outcome=decision_pb2.Outcome(status=status, duration_seconds=0.2, first_byte_seconds=0.1, prompt_tokens=5),
+    )
+
+
+def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
+    return registry.get_sample_value(name, labels)
+
+
+def new_metrics() -> tuple[ControlPlaneMetrics, CollectorRegistry]:
+    registry = CollectorRegistry()
+    return ControlPlaneMetrics(registry), registry
+
+
+def test_a_pool_is_shown_with_its_nodes_and_load() -> None:
+    metrics, registry = new_metrics()
+    metrics.view_published(FLEET, nodes=1)
+    assert value(registry, "headrace_nodes") == 1
+    assert value(registry, "headrace_pool_nodes", pool=POOL, state="ready") == 1
+    assert value(registry, "headrace_pool_nodes", pool=POOL, state="not_ready") == 0
+    assert value(registry, "headrace_pool_running", pool=POOL) == 3
+    assert value(registry, "headrace_pool_waiting", pool=POOL) == 2
+
+
+def test_a_request_counts_with_its_outcome() -> None:
+    metrics, registry = new_metrics()
+    metrics.view_published(FLEET, nodes=1)
+    metrics.request_finished(recorded())
+    assert value(registry, "headrace_requests_total", pool=POOL, verdict="neutral", status="2xx") == 1
+    assert value(registry, "headrace_request_seconds_sum", pool=POOL) == 0.2
+    assert value(registry, "headrace_first_byte_seconds_count", pool=POOL) == 1
+    assert value(registry, "headrace_tokens_total", pool=POOL, kind="prompt") == 5
+    assert value(registry, "headrace_usage_missing_total", pool=POOL) == 1
+    answered = recorded()
+    answered.outcome.completion_tokens = 7
+    metrics.request_finished(answered)
+    assert value(registry, "headrace_tokens_total", pool=POOL, kind="completion") == 7
+    assert value(registry, "headrace_usage_missing_total", pool=POOL) == 1
+
+
+def test_what_the_access_log_says_is_no_label_unless_it_is_known() -> None:
+    metrics, registry = new_metrics()
+    metrics.view_published(FLEET, nodes=1)
+    metrics.request_finished(recorded(pool="made up", verdict="made up", status=4_000_000))
+    metrics.request_finished(recorded(pool="", verdict="", status=0))
+    metrics.request_finished(decision_pb2.RecordedDecision(outcome=decision_pb2.Outcome(status=503)))
+    assert b"made up" not in generate_latest(registry)
+    assert value(registry, "headrace_requests_total", pool="gone", verdict="none", status="none") == 1
+    assert value(registry, "headrace_requests_total", pool="none", verdict="none", status="none") == 1
+    assert value(registry, "headrace_requests_total", pool="none", verdict="none", status="5xx") == 1
+    assert value(registry, "headrace_requests_without_decision_total") == 1
+
+
+def test_nothing_is_left_of_a_pool_that_is_gone_even_when_its_last_requests_end_later() -> None:
+    metrics, registry = new_metrics()
+    metrics.view_published(FLEET, nodes=1)
+    metrics.request_finished(recorded())
+    metrics.view_published(EMPTY, nodes=0)
+    assert POOL.encode() not in generate_latest(registry)
+    metrics.request_finished(recorded())
+    assert POOL.encode() not in generate_latest(registry)
+    assert value(registry, "headrace_requests_total", pool="gone", verdict="neutral", status="2xx") == 1
+    metrics.view_published(FLEET, nodes=1)
+    assert value(registry, "headrace_pool_running", pool=POOL) == 3
+
+
+def test_the_state_of_the_surroundings_is_shown() -> None:
+    metrics, registry = new_metrics()
+    metrics.etcd_up(True)
+    metrics.envoys(2)
+    metrics.filter_workers(3)
+    metrics.view_failed()
+    metrics.registered("ok")
+    metrics.heartbeat("not_found")
+    metrics.xds_update("cluster", "rejected")
+    assert value(registry, "headrace_etcd_up") == 1
+    assert value(registry, "headrace_xds_envoys") == 2
+    assert value(registry, "headrace_filter_workers") == 3
+    assert value(registry, "headrace_fleet_view_faults_total") == 1
+    assert value(registry, "headrace_registrations_total", result="ok") == 1
+    assert value(registry, "headrace_heartbeats_total", result="not_found") == 1
+    assert value(registry, "headrace_xds_updates_total", type="cluster", answer="rejected") == 1

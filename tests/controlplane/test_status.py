@@ -1,0 +1,86 @@
+"""What an operator is told to look at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controlplane.fleet import form_fleet
+from controlplane.model import NodeLoad, NodeSession
+from controlplane.policy.settings import Policy
+from controlplane.policy.table import compile_table
+from controlplane.status import Surroundings, summarise
+from controlplane.view import View
+from headrace_protos.headrace.v1 import fleet_pb2
+from support.nodes import node
+
+HAPPY = Surroundings(
+    version="1.2.3",
+    uptime_seconds=5.0,
+    etcd_trouble=None,
+    policy_fault=None,
+    view_fault=None,
+    snapshot_version="v2",
+    envoys=(fleet_pb2.EnvoyStatus(node_id="e", acknowledged_version="v2"),),
+    filter_workers=("host:1",),
+)
+
+
+def view_of(*node_ids: str, unhealthy: bool = False) -> View:
+    sessions = {name: NodeSession(name, node(name), registered_at=0.0) for name in node_ids}
+    loads = {name: NodeLoad(running=0, waiting=0, healthy=not unhealthy, reported_at=0.0) for name in node_ids}
+    fleet = form_fleet(sessions.values(), loads, Policy(), now=0.0)
+    table = compile_table("t", fleet.pools, Policy())
+    return View(sessions, loads, fleet, table, fleet_pb2.RoutingTable(), policy_overridden=False)
+
+
+def test_a_system_that_is_well_has_counts_and_no_conditions() -> None:
+    status = summarise(view_of("a", "b"), HAPPY)
+    assert (status.version, status.etcd, status.routing_table_version) == ("1.2.3", "connected", "t")
+    assert (status.nodes, status.ready_nodes, status.pools) == (2, 2, 1)
+    assert list(status.filter_workers) == ["host:1"]
+    assert not status.conditions
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({"etcd_trouble": "no answer"}, ["etcd_unreachable"]),
+        ({"policy_fault": "line 1: bad"}, ["policy_unreadable"]),
+        ({"view_fault": "ValueError: bad"}, ["fleet_not_published"]),
+        ({"envoys": ()}, ["no_envoy"]),
+        ({"filter_workers": ()}, ["no_filter"]),
+    ],
+)
+def test_each_trouble_is_a_condition(change: dict[str, Any], names: list[str]) -> None:
+    status = summarise(view_of("a"), replace(HAPPY, **change))
+    assert [condition.name for condition in status.conditions] == names
+    trouble = next(iter(change.values()))
+    if isinstance(trouble, str):
+        assert trouble in status.conditions[0].message
+
+
+def test_a_refused_update_is_a_condition_until_the_envoy_holds_what_it_should() -> None:
+    envoy = fleet_pb2.EnvoyStatus(
+        node_id="e", acknowledged_version="v1", rejected_updates=2, last_rejection="no such filter"
+    )
+    (condition,) = summarise(view_of("a"), replace(HAPPY, envoys=(envoy,))).conditions
+    assert condition.name == "xds_update_rejected"
+    assert "no such filter" in condition.message
+    envoy.acknowledged_version = "v2"
+    assert not summarise(view_of("a"), replace(HAPPY, envoys=(envoy,))).conditions
+
+
+def test_an_empty_fleet_and_a_pool_without_a_ready_node_are_conditions() -> None:
+    assert [c.name for c in summarise(view_of(), HAPPY).conditions] == ["no_nodes"]
+    (condition,) = summarise(view_of("a", unhealthy=True), HAPPY).conditions
+    assert condition.name == "pool_without_ready_node"
+    assert condition.message.startswith("llama/full/short/on_demand: none of its 1 nodes")
+
+
+def test_before_the_first_view_there_is_a_status_too() -> None:
+    status = summarise(None, replace(HAPPY, etcd_trouble="connection refused", snapshot_version=""))
+    assert (status.nodes, status.routing_table_version) == (0, "")
+    assert [condition.name for condition in status.conditions] == ["etcd_unreachable"]
