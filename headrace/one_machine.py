@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from controlplane.config.addresses import split_address, unix_path
+from controlplane.config.addresses import joined_address, split_address, unix_path
 from controlplane.config.settings import CallerSettings, Settings
 from controlplane.errors import ConfigurationError, HeadraceError, UnavailableError
 from controlplane.etcd.server import free_ports
@@ -45,13 +45,13 @@ def dialable(address: str) -> str:
         return address
     host, port = split_address(address)
     loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
-    return _joined(loopback, port)
+    return joined_address(loopback, port)
 
 
 def next_port(address: str, steps: int) -> str:
     """The address `steps` ports further, which is what the further filter workers have; port 0 stays."""
     host, port = split_address(address)
-    return _joined(host, port + steps if port else 0)
+    return joined_address(host, port + steps if port else 0)
 
 
 def _caller(settings: Settings) -> CallerSettings:
@@ -84,7 +84,7 @@ def _with_addresses(settings: Settings, state_dir: Path) -> Settings:
         if unix_path(address) is not None or _port(address):
             return address
         host, _ = split_address(address)
-        return _joined(host, ports.take(host, count))
+        return joined_address(host, ports.take(host, count))
 
     workers = settings.ext_proc.workers
     listen = fixed(settings.ext_proc.listen)
@@ -136,7 +136,7 @@ class _FreePorts:
         """The first of `count` free ports in a row."""
         for first in free_ports(CANDIDATES):
             run = range(first, first + count)
-            if self._given.isdisjoint(run) and not any(_fault_of_listening(_joined(host, port)) for port in run):
+            if self._given.isdisjoint(run) and not any(_fault_of_listening(joined_address(host, port)) for port in run):
                 self._given.update(run)
                 return first
         raise UnavailableError(f"found no {count} free ports in a row; name them in the configuration")
@@ -145,16 +145,15 @@ class _FreePorts:
 def _fault_of_listening(address: str) -> str | None:
     """What keeps a program from listening there now. Unlike Envoy and gRPC, does not share a port with another."""
     host, port = split_address(address)
-    try:
-        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
-    except OSError as error:
-        return error.strerror or str(error)
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen()
+        except OSError as error:
+            return error.strerror or str(error)
     return None
 
 
 def _port(address: str) -> int:
     return 0 if unix_path(address) is not None else split_address(address)[1]
-
-
-def _joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -17,8 +17,11 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from controlplane.config.addresses import split_address
+from controlplane.config.addresses import joined_address, split_address
 from controlplane.config.settings import TelemetrySettings
+
+# For one batch with all its retries: a collector that is away must not keep a process from ending.
+EXPORT_SECONDS = 2.0
 
 
 class _JsonFormatter(logging.Formatter):
@@ -54,7 +57,8 @@ def telemetry(settings: TelemetrySettings, service: str) -> Iterator[None]:
         return
     provider = TracerProvider(resource=Resource.create({"service.name": f"headrace-{service}"}))
     insecure = settings.otlp_endpoint.startswith("http://")
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(settings.otlp_endpoint, insecure=insecure)))
+    exporter = OTLPSpanExporter(settings.otlp_endpoint, insecure=insecure, timeout=EXPORT_SECONDS)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
     try:
         yield
@@ -82,7 +86,7 @@ def metrics_port(address: str, registry: CollectorRegistry) -> Iterator[str]:
     except OSError as error:
         raise OSError(f"cannot serve metrics on {address}: {error.strerror}") from error
     try:
-        yield f"{host}:{server.server_port}"
+        yield joined_address(host, server.server_port)
     finally:
         server.shutdown()
         thread.join()

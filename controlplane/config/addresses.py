@@ -51,6 +51,11 @@ def split_address(address: str) -> tuple[str, int]:
     return host, port
 
 
+def joined_address(host: str, port: int) -> str:
+    """The address of a host (an IPv6 address without its brackets) and a port."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def unix_path(address: str) -> str | None:
     """The path of a `unix:` address, None for any other."""
     return address.removeprefix(_UNIX) if address.startswith(_UNIX) else None

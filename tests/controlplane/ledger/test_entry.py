@@ -64,7 +64,7 @@ def test_an_empty_entry_leaves_all_unset() -> None:
 @pytest.mark.parametrize(
     "value", ["%%%", "/////w==", 7, None, True, ["x"], {"x": "y"}, base64.b64encode(b"\xff" * 20).decode()]
 )
-def test_a_decision_that_cannot_be_read_is_left_unset(value: object) -> None:
+def test_a_decision_that_cannot_be_read_is_left_unset(value: Any) -> None:
     strange = entry()
     strange.common_properties.metadata.filter_metadata["headrace"].update({"decision": value})
     recorded = recorded_decision(strange)

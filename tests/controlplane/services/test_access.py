@@ -134,10 +134,11 @@ async def test_health_and_reflection_stay_open_and_unknown_methods_unimplemented
         check = health_pb2_grpc.HealthStub(channel).Check  # type: ignore[attr-defined]
         answer = await check(health_pb2.HealthCheckRequest(service="headrace.v1.Fleet"))
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
-        reflect = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo  # type: ignore[attr-defined]
+        stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[arg-type]
+        reflect = stub.ServerReflectionInfo
         listing = [each async for each in reflect(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))]
         assert "headrace.v1.Fleet" in {each.name for each in listing[0].list_services_response.service}
-        unknown = channel.unary_unary("/headrace.v1.Fleet/Nothing")
+        unknown: Any = channel.unary_unary("/headrace.v1.Fleet/Nothing")
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await unknown(b"")
         assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -1,0 +1,89 @@
+"""Tables for people: every word in a pipe, and no word taken for markup."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace import tables
+from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, node_pb2
+
+LONG = "a-model-with-a-rather-long-name/of/several/parts-" * 3
+
+
+def test_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = node_pb2.NodeSpec(
+        node_id="[red]n", address="[fd00::7]:8000", models=[node_pb2.ServedModel(id=LONG, format="fp16")]
+    )
+    load = node_pb2.LoadReport(running=3, waiting=1, kv_cache_use=0.5)
+    tables.show_nodes(
+        [
+            fleet_pb2.Node(spec=spec, ready=True, load=load, pools=[LONG]),
+            fleet_pb2.Node(spec=spec, draining=True),
+            fleet_pb2.Node(spec=spec),
+        ]
+    )
+    out = capsys.readouterr().out
+    assert out.count("[fd00::7]:8000") == 3
+    assert out.count("[red]n") == 3
+    assert f"{LONG} fp16" in out
+    for word in ("ready", "draining", "unhealthy", "50%"):
+        assert word in out
+
+
+def test_decisions(capsys: pytest.CaptureFixture[str]) -> None:
+    decision = decision_pb2.Decision(model=LONG, pool=LONG, reasons=["session_pinned", "spilled_under_load"])
+    outcome = decision_pb2.Outcome(status=200, upstream="[fd00::7]:8000", prompt_tokens=5, duration_seconds=1.25)
+    tables.show_decisions(
+        [
+            decision_pb2.RecordedDecision(decision=decision, outcome=outcome),
+            decision_pb2.RecordedDecision(outcome=decision_pb2.Outcome(flags=["downstream_connection_termination"])),
+        ]
+    )
+    out = capsys.readouterr().out
+    for word in ("[fd00::7]:8000", "session_pinned, spilled_under_load", "1250 ms", "5+0", "the filter was not asked"):
+        assert word in out
+    assert "client left downstream_connection_termination" in out
+
+
+def test_a_status_keeps_each_line_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    tables.show_status(
+        fleet_pb2.GetStatusResponse(
+            version="1",
+            etcd="connected",
+            filter_workers=[f"host-{number}:123456" for number in range(12)],
+            envoys=[fleet_pb2.EnvoyStatus(node_id="[b]e", rejected_updates=2)],
+            conditions=[fleet_pb2.Condition(name="xds_update_rejected", message="why " * 60)],
+        )
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.endswith("host-10:123456, host-11:123456") for line in lines)
+    assert "envoy           [b]e holds nothing yet, 2 updates rejected" in lines
+    assert f"xds_update_rejected: {'why ' * 60}".rstrip() in [line.rstrip() for line in lines]
+
+
+def test_an_explanation_shows_every_part(capsys: pytest.CaptureFixture[str]) -> None:
+    decision = decision_pb2.Decision(
+        action="pass",
+        endpoint="chat",
+        model="llama",
+        pool="llama/full",
+        pinned="full",
+        reasons=["session_pinned"],
+        would_change=["a temperature above 0.7"],
+    )
+    decision.sensitivity.MergeFrom(decision_pb2.Sensitivity(verdict="sensitive", score=2.5))
+    decision.sensitivity.contributions.add(name="greedy", points=1.5, why="temperature is 0")
+    decision.budget.MergeFrom(decision_pb2.Budget(prompt_tokens=10, output_tokens=20, category="code", ratio=2.5))
+    decision.alternatives.add(pool="llama/full", total=0.75, scores={"room": 0.5})
+    decision.alternatives.add(pool="llama/quantized", excluded_by="pin")
+    tables.show_explanation(decision)
+    out = capsys.readouterr().out
+    for word in ("pass: chat of llama goes to llama/full", "sensitive, score 2.5", "+1.5", "temperature is 0"):
+        assert word in out
+    for word in ("10 prompt + 20 output", "0.75", "pin", "- a temperature above 0.7", "pinned to full"):
+        assert word in out
+
+
+def test_nothing_is_said_as_none(capsys: pytest.CaptureFixture[str]) -> None:
+    tables.show_pools([])
+    assert capsys.readouterr().out.splitlines()[-1] == "none"
