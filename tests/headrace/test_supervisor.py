@@ -21,6 +21,17 @@ from support.processes import is_running
 from support.waiting import until
 
 SLEEPER = ["sleep", "600"]
+SAYS_WHEN_IT_ENDS = """
+import signal, sys
+
+def end(*_):
+    print(sys.argv[1], flush=True)
+    sys.exit()
+
+signal.signal(signal.SIGTERM, end)
+print("up", flush=True)
+signal.pause()
+"""
 
 
 class Sleeps:
@@ -47,13 +58,9 @@ async def supervising(sleeps: Sleeps | None = None, clock: float | None = None) 
 
 async def test_parts_end_in_the_reverse_order_of_their_start(tmp_path: Path) -> None:
     log = tmp_path / "ends"
-    script = (
-        "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: (print(sys.argv[1], flush=True), sys.exit()))"
-    )
-    script += "\nprint('up', flush=True)\nsignal.pause()"
     async with supervising() as supervisor:
         for number in range(3):
-            await supervisor.add(program(str(number), [sys.executable, "-c", script, str(number)], log=log))
+            await supervisor.add(program(str(number), [sys.executable, "-c", SAYS_WHEN_IT_ENDS, str(number)], log=log))
         supervisor.settled()
         await until(lambda: log.read_text().count("up") == 3)
     assert log.read_text().split("\n")[3:] == ["2", "1", "0", ""]
