@@ -15,7 +15,7 @@ MODEL = "smollm2-135m"
 FULL = f"{MODEL}/full/long/on_demand"
 QUANTIZED = f"{MODEL}/quantized/short/on_demand"
 
-CONFIG = FREE_PORTS + "policy: {context_classes: [{name: short, max_context: 2048}, {name: long}]}\n"
+CONFIG = FREE_PORTS + "policy: {context_classes: [{name: short, max_context: 512}, {name: long}]}\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class RealFleet:
 @pytest_asyncio.fixture(loop_scope="session", scope="session")
 async def fleet() -> AsyncIterator[RealFleet]:
     async with (
-        running_llama("q4", model=MODEL, context=2048, slots=4) as quantized,
-        running_llama("f16", model=MODEL, context=4096, slots=2) as full,
+        running_llama("q4", model=MODEL, context=512, slots=4) as quantized,
+        running_llama("f16", model=MODEL, context=2048, slots=2) as full,
         running_system(CONFIG) as system,
         system.node(quantized.url, "quantized"),
         system.node(full.url, "full"),
