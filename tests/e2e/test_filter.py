@@ -7,7 +7,7 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -228,19 +228,18 @@ async def test_without_a_filter_requests_are_asked_to_come_back_until_it_is_ther
 async def test_no_request_fails_when_one_of_two_workers_is_killed_under_load() -> None:
     async with running_world(TWO_WORKERS) as world:
         responses: list[httpx.Response] = []
-        limits = httpx.Limits(max_connections=None)
-        async with (
-            httpx.AsyncClient(base_url=world.system.gateway, timeout=60, trust_env=False, limits=limits) as http,
-            asyncio.TaskGroup() as tasks,
-        ):
 
-            async def keep_sending() -> None:
-                while len(responses) < 1000:
-                    responses.append(await http.post("/v1/chat/completions", json=CODE))
+        async def keep_sending(http: httpx.AsyncClient) -> None:
+            while len(responses) < 1500:
+                responses.append(await http.post("/v1/chat/completions", json=CODE))
 
-            for _ in range(100):
-                tasks.create_task(keep_sending())
-            await until(lambda: len(responses) > 200, 60)
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+            for _ in range(10):  # with 10 connections each: httpx is slow with many
+                http = httpx.AsyncClient(base_url=world.system.gateway, timeout=60, trust_env=False)
+                await stack.enter_async_context(http)
+                for _ in range(10):
+                    tasks.create_task(keep_sending(http))
+            await until(lambda: len(responses) > 300, 60)
             before = len(responses)
             os.kill(world.system.pid_of("ext-proc"), signal.SIGKILL)
         failed = [f"{r.status_code} {r.text}" for r in responses if r.status_code != 200]
