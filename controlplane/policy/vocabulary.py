@@ -81,17 +81,18 @@ class Found(NamedTuple):
 NOTHING_FOUND = Found(0.0, 0.0, (), ())
 
 
-class _Hit(NamedTuple):
-    offset: int
-    entry: Entry
+# Where a listed word stands, and which. A plain tuple, which is made much faster than a named one.
+_Hit = tuple[int, Entry]
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Compiled word lists. `by_word` maps the longest word of each phrase, which is rarely met, to the phrases."""
+    """Compiled word lists. `by_word` maps the longest word of each phrase, which is rarely met, to the phrases;
+    `negation_words` are the same words of negations, and `known` are both."""
 
     by_word: Mapping[str, tuple[Entry, ...]]
     known: frozenset[str]
+    negation_words: frozenset[str]
     negations: re.Pattern[str] | None
     cjk: re.Pattern[str] | None
     cjk_entries: Mapping[str, Entry]
@@ -108,33 +109,35 @@ class Vocabulary:
     def _weigh_spaced(self, text: str) -> Found:
         marked = _mark(text)
         words = marked.replace(_CLAUSE_END, " ")
-        hits = self._spaced_hits(words)
+        present = self.known.intersection(words.split())
+        hits = self._spaced_hits(words, present)
         if not hits:
             return NOTHING_FOUND
+        may_negate = not self.negation_words.isdisjoint(present)
         weighed: list[tuple[Entry, float]] = []
         for start, clause in _clauses(hits, marked):
             # What comes first in a clause is the task: "a poem about code", "summarise this JSON".
-            task = clause[0].entry.group
+            task = clause[0][1].group
             mixed = False
             for offset, entry in clause:
                 mixed = mixed or entry.group != task
-                if not self._is_negated(words, start, offset):
+                if not (may_negate and self._is_negated(words, start, offset)):
                     weighed.append((entry, entry.weight * _AS_MATERIAL if mixed else entry.weight))
         return _sum(weighed)
 
-    def _spaced_hits(self, words: str) -> list[_Hit]:
-        """Listed words among blank-separated ones, in order."""
+    def _spaced_hits(self, words: str, present: Iterable[str]) -> list[_Hit]:
+        """Listed words among blank-separated ones, of which `present` are known, in order."""
         hits: list[_Hit] = []
-        for word in self.known.intersection(words.split()):
-            for entry in self.by_word[word]:
+        for word in present:
+            for entry in self.by_word.get(word, ()):
                 needle = entry.needle
                 offset = words.find(needle)
                 for _ in range(_MOST_OCCURRENCES):
                     if offset < 0:
                         break
-                    hits.append(_Hit(offset + 1, entry))
+                    hits.append((offset + 1, entry))
                     offset = words.find(needle, offset + 1)
-        hits.sort(key=_offset)
+        hits.sort()
         return hits
 
     def _is_negated(self, words: str, clause_start: int, offset: int) -> bool:
@@ -145,14 +148,16 @@ class Vocabulary:
         lower = text.lower()
         ascii_only = _BEYOND_ASCII.sub(_blanks, _CJK_CLAUSE_END.sub(_CLAUSE_END, lower))
         marked = ascii_only.encode().translate(_NORMAL).decode()
-        hits = [_Hit(hit.offset - 1, hit.entry) for hit in self._spaced_hits(f" {marked.replace(_CLAUSE_END, ' ')} ")]
+        words = f" {marked.replace(_CLAUSE_END, ' ')} "
+        present = self.known.intersection(words.split())
+        hits = [(offset - 1, entry) for offset, entry in self._spaced_hits(words, present)]
         if self.cjk:
-            hits += [_Hit(match.start(), self.cjk_entries[match[0]]) for match in self.cjk.finditer(lower)]
-            hits.sort(key=_offset)
+            hits += [(match.start(), self.cjk_entries[match[0]]) for match in self.cjk.finditer(lower)]
+            hits.sort()
         weighed: list[tuple[Entry, float]] = []
         for _, clause in _clauses(hits, marked):
             # The head of a phrase comes last, so a poem about code ends with the poem. To summarise may stand anywhere.
-            groups: set[Group] = {hit.entry.group for hit in clause if hit.entry.group == "digest"}
+            groups: set[Group] = {entry.group for _, entry in clause if entry.group == "digest"}
             for offset, entry in reversed(clause):
                 groups.add(entry.group)
                 if not self._is_cjk_negated(lower, offset, offset + len(entry.text)):
@@ -184,16 +189,23 @@ def compile_vocabulary(lists: Iterable[WordList]) -> Vocabulary:
         if _CJK.search(text):
             cjk_entries[text] = entry
         else:
-            by_word.setdefault(max(text.split(), key=len), []).append(entry)
+            by_word.setdefault(_rarest(text), []).append(entry)
     spaced_negations = {text for text in negations if not _CJK.search(text)}
+    negation_words = frozenset(map(_rarest, spaced_negations))
     return Vocabulary(
         by_word={word: tuple(found) for word, found in by_word.items()},
-        known=frozenset(by_word),
+        known=frozenset(by_word) | negation_words,
+        negation_words=negation_words,
         negations=_any_of(f" {text} " for text in spaced_negations),
         cjk=_any_of(cjk_entries),
         cjk_entries=cjk_entries,
         cjk_negations=_any_of(negations - spaced_negations),
     )
+
+
+def _rarest(phrase: str) -> str:
+    """The word of a phrase that is met most rarely, by its length."""
+    return max(phrase.split(), key=len)
 
 
 def _mark(text: str) -> str:
@@ -208,9 +220,9 @@ def _clauses(hits: list[_Hit], marked: str) -> Iterator[tuple[int, list[_Hit]]]:
     index = 0
     while index < len(hits):
         first = index
-        start = marked.rfind(_CLAUSE_END, 0, hits[first].offset) + 1
-        end = marked.find(_CLAUSE_END, hits[first].offset)
-        while index < len(hits) and (end < 0 or hits[index].offset < end):
+        start = marked.rfind(_CLAUSE_END, 0, hits[first][0]) + 1
+        end = marked.find(_CLAUSE_END, hits[first][0])
+        while index < len(hits) and (end < 0 or hits[index][0] < end):
             index += 1
         yield start, hits[first:index]
 
@@ -223,10 +235,6 @@ def _any_of(texts: Iterable[str]) -> re.Pattern[str] | None:
 
 def _blanks(match: re.Match[str]) -> str:
     return " " * len(match[0])
-
-
-def _offset(hit: _Hit) -> int:
-    return hit.offset
 
 
 def _sum(weighed: list[tuple[Entry, float]]) -> Found:

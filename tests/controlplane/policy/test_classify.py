@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -265,3 +268,20 @@ def test_reading_takes_time_in_proportion_to_the_text(unit: str) -> None:
 def test_compiled_rules_are_shared_between_tables() -> None:
     assert compile_rules(SensitivityRules()) is compile_rules(SensitivityRules())
     assert compile_vocabulary(()).read("python") == compile_vocabulary(()).read("")
+
+
+def test_what_is_said_is_the_same_in_every_process() -> None:
+    """Python's sets are in another order in each process; a filter and a control plane must not differ for it."""
+    program = (
+        "from controlplane.policy.classify import compile_rules; from controlplane.policy.settings import *; "
+        "print(compile_rules(SensitivityRules()).vocabulary.read('''"
+        "Write a Python function call that returns JSON in a table format, step by step, without any poem or story. "
+        "'''))"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2", "3", "4")
+    }
+    assert len(said) == 1

@@ -1,0 +1,110 @@
+"""What deciding costs: the median time of each step for a chat of 2 KB and of 50 KB, on one core.
+
+    python bench/policy.py
+
+Beside the classifier stands what it would cost to search for each listed word with a regular expression of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import time
+from collections.abc import Callable
+
+from controlplane.messages import decision_message
+from controlplane.model import Ask, CapacityType, Decision, FormatTier, HttpRequest, Pool
+from controlplane.policy.ask import parse
+from controlplane.policy.decide import decide
+from controlplane.policy.settings import Policy
+from controlplane.policy.table import compile_table
+from controlplane.policy.words import DEFAULT_WORDS
+from ext_proc import wire
+from ext_proc.pins import MemoryPins
+from ext_proc.router import Router
+
+SIZES = (2_000, 50_000)
+SECONDS_EACH = 1.0
+
+_PROSE = (
+    "Please review the following report on the harbour and its trade. The council met on Tuesday to discuss the plans, "
+    "and several members asked how the costs had been worked out, since the figures of the two years did not agree. "
+)
+_TASK = "Write a Python function that reads the table, and return the result as JSON."
+
+
+class Unobserved:
+    def decided(self, decision: Decision, seconds: float) -> None:
+        pass
+
+
+def main() -> None:
+    pools = [_pool(tier, context) for tier in FormatTier for context in ("short", "long")]
+    table = compile_table("1", pools, Policy())
+    router = Router(lambda: table, MemoryPins(time.monotonic), Unobserved())
+    words = [re.compile(rf"\b{re.escape(word)}\b", re.IGNORECASE) for word in _listed_words()]
+    columns: list[list[float]] = []
+    for size in SIZES:
+        request = _chat(size)
+        ask = parse(request, table.policy)
+        assert isinstance(ask, Ask)
+        decision = decide(ask, table, None)
+        steps: dict[str, Callable[[], object]] = {
+            "parse": lambda request=request: parse(request, table.policy),  # type: ignore[misc]
+            "classify": lambda ask=ask: table.classifier.classify(ask, 256),  # type: ignore[misc]
+            f"  by {len(words)} expressions": lambda ask=ask: _search_each(words, ask),  # type: ignore[misc]
+            "decide, with classify": lambda ask=ask: decide(ask, table, None),  # type: ignore[misc]
+            "decision as protobuf": lambda decision=decision: decision_message(decision),  # type: ignore[misc]
+            "all, to Envoy's answer": lambda request=request: _answer(router, request),  # type: ignore[misc]
+        }
+        columns.append([_median_microseconds(step) for step in steps.values()])
+        names = list(steps)
+    print(f"{'microseconds':<26}" + "".join(f"{size // 1000:>7} KB" for size in SIZES))  # noqa: T201
+    for name, *medians in zip(names, *columns, strict=True):
+        print(f"{name:<26}" + "".join(f"{median:>10.1f}" for median in medians))  # noqa: T201
+
+
+def _pool(tier: FormatTier, context: str) -> Pool:
+    name = f"llama/{tier}/{context}/on_demand"
+    size = 8_192 if context == "short" else 131_072
+    return Pool(name, "llama", tier, context, CapacityType.ON_DEMAND, size, 64, 2, 2, "llama", formats=("bf16",))
+
+
+def _chat(size: int) -> HttpRequest:
+    text = (_PROSE * (size // len(_PROSE) + 1))[: size - 200 - len(_TASK)] + _TASK
+    messages = [{"role": "system", "content": "You are a helpful assistant."}, {"role": "user", "content": text}]
+    body = json.dumps({"model": "llama", "temperature": 0, "max_tokens": 256, "messages": messages}).encode()
+    return HttpRequest("POST", "/v1/chat/completions", {}, body)
+
+
+def _listed_words() -> list[str]:
+    return sorted({word for words in DEFAULT_WORDS for word in (*words.words, *words.weak)})
+
+
+def _search_each(words: list[re.Pattern[str]], ask: Ask) -> int:
+    """Over the same excerpts that the classifier reads."""
+    return sum(1 for text in (ask.system, ask.last_user) for word in words if word.search(text))
+
+
+def _answer(router: Router, request: HttpRequest) -> object:
+    """Drives the router without an event loop: the memory store never waits."""
+    try:
+        router.answer(request).send(None)
+    except StopIteration as stop:
+        return wire.response(stop.value)
+    raise AssertionError("the router waited")
+
+
+def _median_microseconds(step: Callable[[], object]) -> float:
+    end = time.perf_counter() + SECONDS_EACH
+    taken: list[int] = []
+    while time.perf_counter() < end:
+        started = time.perf_counter_ns()
+        step()
+        taken.append(time.perf_counter_ns() - started)
+    return statistics.median(taken) / 1000
+
+
+if __name__ == "__main__":
+    main()
