@@ -5,12 +5,17 @@ HeadraceError
   RegistrationError       a node cannot be registered as it describes itself; carries every fault found
   AddressTakenError       a node cannot be registered while another live one holds its address
   UnknownSessionError     a node session that is not, or no longer, registered
+  OverrideError           a pool's load cannot be overridden as asked; carries every fault found
+  UnknownPoolError        a pool that the fleet does not have, or whose load nobody has overridden
   UnavailableError        etcd or a control plane cannot be reached now; a retry may succeed
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+
+# In a message; a fleet may have hundreds.
+_POOLS_NAMED = 10
 
 
 class HeadraceError(Exception):
@@ -44,6 +49,21 @@ class AddressTakenError(HeadraceError):
 
 class UnknownSessionError(HeadraceError):
     """The node session is not registered: its lease ran out, or it was replaced. Register again."""
+
+
+class OverrideError(_FaultsError):
+    """Every fault of an override, each as `field: what is wrong and what to do`."""
+
+
+class UnknownPoolError(HeadraceError):
+    """No such pool, or none that an operator has overridden; `known` are those that there are."""
+
+    def __init__(self, what: str, known: Iterable[str]) -> None:
+        names = tuple(known)
+        shown = ", ".join(names[:_POOLS_NAMED]) or "none"
+        more = f" and {len(names) - _POOLS_NAMED} more" if len(names) > _POOLS_NAMED else ""
+        super().__init__(f"{what}; there are: {shown}{more}")
+        self.known = names
 
 
 class UnavailableError(HeadraceError):

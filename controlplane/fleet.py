@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
+from types import MappingProxyType
 
-from controlplane.model import CapacityType, FormatTier, NodeLoad, NodeSession, NodeSpec, Pool, PoolLoad, ServedModel
+from controlplane.model import (
+    CapacityType,
+    FormatTier,
+    NodeLoad,
+    NodeSession,
+    NodeSpec,
+    Override,
+    Pool,
+    PoolLoad,
+    ServedModel,
+)
 from controlplane.policy.contexts import context_class_of
 from controlplane.policy.formats import fidelity_of, tier_of
 from controlplane.policy.settings import Policy
@@ -31,17 +42,29 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The fleet at one moment. Members are ordered by pool, then node id; pools by name."""
+    """The fleet at one moment. Members are ordered by pool, then node id; pools by name.
+
+    `overrides` are those in force, by pool name, and may name pools that are gone.
+    """
 
     members: tuple[Member, ...]
     pools: tuple[Pool, ...]
+    overrides: Mapping[str, Override] = field(default_factory=dict)
 
     def members_of(self, pool: str) -> tuple[Member, ...]:
         return tuple(m for m in self.members if m.pool == pool)
 
 
-def form_fleet(sessions: Iterable[NodeSession], loads: Mapping[str, NodeLoad], policy: Policy, now: float) -> Fleet:
-    """`loads` by node id; `now` in Unix seconds."""
+def form_fleet(
+    sessions: Iterable[NodeSession],
+    loads: Mapping[str, NodeLoad],
+    policy: Policy,
+    now: float,
+    overrides: Mapping[str, Override] = MappingProxyType({}),
+) -> Fleet:
+    """`loads` by node id, `overrides` by pool name; `now` in Unix seconds."""
+    # etcd ends them too, but not while it is away, and later than told when it has been started anew meanwhile.
+    in_force = {name: override for name, override in sorted(overrides.items()) if now < override.expires_at}
     members = sorted(
         (
             _member(session, model, loads.get(session.spec.node_id), policy, now)
@@ -50,8 +73,10 @@ def form_fleet(sessions: Iterable[NodeSession], loads: Mapping[str, NodeLoad], p
         ),
         key=lambda m: (m.pool, m.session.spec.node_id),
     )
-    pools = (_pool(name, list(group), policy) for name, group in groupby(members, key=lambda m: m.pool))
-    return Fleet(tuple(members), tuple(pools))
+    pools = (
+        _pool(name, list(group), policy, in_force.get(name)) for name, group in groupby(members, key=lambda m: m.pool)
+    )
+    return Fleet(tuple(members), tuple(pools), MappingProxyType(in_force))
 
 
 def pools_of(spec: NodeSpec, policy: Policy) -> tuple[str, ...]:
@@ -88,7 +113,7 @@ def _member(session: NodeSession, model: ServedModel, load: NodeLoad | None, pol
     )
 
 
-def _pool(name: str, members: Sequence[Member], policy: Policy) -> Pool:
+def _pool(name: str, members: Sequence[Member], policy: Policy, override: Override | None) -> Pool:
     first = members[0]
     ready = [m for m in members if m.ready]
     common_aliases = set.intersection(*(set(m.model.aliases) for m in members))
@@ -106,7 +131,8 @@ def _pool(name: str, members: Sequence[Member], policy: Policy) -> Pool:
         aliases=tuple(sorted(common_aliases)),
         formats=tuple(sorted({m.model.format for m in members}, key=lambda f: (-fidelity_of(f, policy.formats), f))),
         hardware_classes=tuple(sorted({m.session.spec.hardware_class for m in members} - {""})),
-        load=_pool_load(ready),
+        load=_pool_load(ready) if override is None else _overridden(_pool_load(ready), override),
+        overridden=() if override is None else override.signals,
     )
 
 
@@ -119,6 +145,16 @@ def _pool_load(ready: Iterable[Member]) -> PoolLoad | None:
         running=sum(load.running for load in loads),
         waiting=sum(load.waiting for load in loads),
         kv_cache_use=sum(kv_cache_uses) / len(kv_cache_uses) if kv_cache_uses else None,
+    )
+
+
+def _overridden(measured: PoolLoad | None, override: Override) -> PoolLoad:
+    """What is neither measured nor overridden counts as none, as everywhere when deciding."""
+    measured = measured or PoolLoad(running=0, waiting=0)
+    return PoolLoad(
+        running=measured.running if override.running is None else override.running,
+        waiting=measured.waiting if override.waiting is None else override.waiting,
+        kv_cache_use=measured.kv_cache_use if override.kv_cache_use is None else override.kv_cache_use,
     )
 
 

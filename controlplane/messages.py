@@ -12,13 +12,14 @@ from controlplane.model import (
     FormatTier,
     NodeLoad,
     NodeSpec,
+    Override,
     Pool,
     PoolLoad,
     Refusal,
     Sensitivity,
     ServedModel,
 )
-from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, node_pb2
+from headrace_protos.headrace.v1 import admin_pb2, decision_pb2, fleet_pb2, node_pb2
 
 _CAPACITY_TO_MESSAGE = {
     CapacityType.ON_DEMAND: node_pb2.CAPACITY_TYPE_ON_DEMAND,
@@ -138,6 +139,7 @@ def pool(message: fleet_pb2.Pool) -> Pool:
         formats=tuple(message.formats),
         hardware_classes=tuple(message.hardware_classes),
         load=_pool_load(message.load) if message.HasField("load") else None,
+        overridden=tuple(message.overridden),
     )
 
 
@@ -166,6 +168,19 @@ def pool_message(pool: Pool) -> fleet_pb2.Pool:
         else fleet_pb2.PoolLoad(
             running=pool.load.running, waiting=pool.load.waiting, kv_cache_use=pool.load.kv_cache_use
         ),
+        overridden=pool.overridden,
+    )
+
+
+def override_message(pool: str, override: Override, now: float) -> admin_pb2.Override:
+    """`now` in Unix seconds."""
+    return admin_pb2.Override(
+        pool=pool,
+        waiting=override.waiting,
+        running=override.running,
+        kv_cache_use=override.kv_cache_use,
+        expires_at=timestamp(override.expires_at),
+        seconds_left=max(override.expires_at - now, 0.0),
     )
 
 
@@ -216,6 +231,7 @@ def _alternative_message(alternative: Alternative) -> decision_pb2.Alternative:
         excluded_by=alternative.excluded_by or "",
         scores=dict(alternative.scores),
         total=alternative.total,
+        overridden=alternative.overridden,
     )
 
 

@@ -20,6 +20,9 @@ class ControlPlaneMetrics:
         )
         self._pool_running = Gauge("headrace_pool_running", "Sequences running.", ("pool",), registry=registry)
         self._pool_waiting = Gauge("headrace_pool_waiting", "Requests waiting.", ("pool",), registry=registry)
+        self._overridden_pools = Gauge(
+            "headrace_overridden_pools", "Pools whose load an operator has overridden.", registry=registry
+        )
         self._registrations = Counter(
             "headrace_registrations", "Registrations by result.", ("result",), registry=registry
         )
@@ -77,6 +80,7 @@ class ControlPlaneMetrics:
     def view_published(self, fleet: Fleet, nodes: int) -> None:
         self._views.inc()
         self._nodes.set(nodes)
+        self._overridden_pools.set(sum(bool(pool.overridden) for pool in fleet.pools))
         for pool in fleet.pools:
             self._pool_nodes.labels(pool.name, "ready").set(pool.ready_nodes)
             self._pool_nodes.labels(pool.name, "not_ready").set(pool.nodes - pool.ready_nodes)

@@ -143,13 +143,35 @@ class PoolLoad:
     kv_cache_use: float | None = None
 
 
+# The parts of a pool's load.
+SIGNALS = ("waiting", "running", "kv_cache_use")
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """What an operator has put in the place of a pool's measured load until `expires_at`, in Unix seconds.
+
+    The signals are as in PoolLoad; None leaves one as it is measured.
+    """
+
+    expires_at: float
+    waiting: int | None = None
+    running: int | None = None
+    kv_cache_use: float | None = None
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """Those of SIGNALS that it sets."""
+        return tuple(signal for signal in SIGNALS if getattr(self, signal) is not None)
+
+
 @dataclass(frozen=True, slots=True)
 class Pool:
     """All nodes alike in model, format tier, context class, capacity type and the engine's name for the model.
 
     One pool is one Envoy cluster, named `name`. `max_context` is the smallest of its nodes' (tokens), so that what fits
     the pool fits whichever node Envoy picks. `max_sequences` is summed over ready nodes. `load` is None when no ready
-    node has a fresh report.
+    node has a fresh report and no operator has overridden it; `overridden` names the signals of it that one has.
     """
 
     name: str
@@ -166,6 +188,7 @@ class Pool:
     formats: tuple[str, ...] = ()  # highest fidelity first
     hardware_classes: tuple[str, ...] = ()
     load: PoolLoad | None = None
+    overridden: tuple[str, ...] = ()
 
 
 # --- requests ------------------------------------------------------------------------------------------------------
@@ -301,12 +324,16 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A pool that was looked at: `excluded_by` names the filter that took it out, else `scores` hold its marks."""
+    """A pool that was looked at: `excluded_by` names the filter that took it out, else `scores` hold its marks.
+
+    `overridden` as in Pool.
+    """
 
     pool: str
     excluded_by: str | None = None
     scores: tuple[tuple[str, float], ...] = ()
     total: float = 0.0
+    overridden: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ class Publisher:
     def _view_of(self, state: FleetState) -> View:
         self._policy = self._policy_of(state.policy)
         policy = self._policy.policy
-        fleet = form_fleet(state.sessions.values(), state.loads, policy, self._clock())
+        fleet = form_fleet(state.sessions.values(), state.loads, policy, self._clock(), state.overrides)
         message = _table_message(fleet.pools, policy)
         return View(
             sessions=state.sessions,

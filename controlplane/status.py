@@ -13,7 +13,7 @@ from headrace_protos.headrace.v1 import fleet_pb2
 class Surroundings:
     """What `summarise` needs besides the view. Troubles and faults are None when all is well.
 
-    `snapshot_version` is of what Envoys should hold, empty before the first.
+    `snapshot_version` is of what Envoys should hold, empty before the first; `now` is in Unix seconds.
     """
 
     version: str
@@ -24,6 +24,7 @@ class Surroundings:
     snapshot_version: str
     envoys: tuple[fleet_pb2.EnvoyStatus, ...]
     filter_workers: tuple[str, ...]
+    now: float
 
 
 def summarise(view: View | None, around: Surroundings) -> fleet_pb2.GetStatusResponse:
@@ -68,6 +69,13 @@ def _conditions(view: View | None, around: Surroundings) -> Iterable[fleet_pb2.C
             message=f"the policy set by an operator is not in force: {around.policy_fault}",
         )
     if view is not None:
+        for pool_name, override in view.fleet.overrides.items():
+            signals = ", ".join(f"{name} {getattr(override, name):g}" for name in override.signals)
+            yield fleet_pb2.Condition(
+                name="override_active",
+                message=f"{pool_name}: requests are led by {signals} and not by what is measured, for "
+                f"{max(override.expires_at - around.now, 0.0):.0f} s more; `headrace override clear` ends it now",
+            )
         if not view.sessions:
             yield fleet_pb2.Condition(
                 name="no_nodes", message="no node is registered; start `headrace node` beside each engine"

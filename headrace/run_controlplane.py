@@ -88,7 +88,9 @@ class ControlPlane:
             fleet_server,
         )
         fleet_pb2_grpc.add_FleetServicer_to_server(self._fleet, fleet_server)
-        admin_pb2_grpc.add_AdminServicer_to_server(admin.AdminServicer(self._current, self._set_policy), fleet_server)
+        admin_pb2_grpc.add_AdminServicer_to_server(
+            admin.AdminServicer(self._current, self._set_policy, self._store, time.time), fleet_server
+        )
         envoy_server = new_server([DISCOVERY_SERVICE, access_log.SERVICE], self._envoy_health)
         self._discovery.add_to(envoy_server)
         als_pb2_grpc.add_AccessLogServiceServicer_to_server(access_log.AccessLogServicer(self._record), envoy_server)
@@ -168,6 +170,7 @@ class ControlPlane:
                 snapshot_version=snapshot.version if snapshot else "",
                 envoys=tuple(_envoy_status(state) for state in self._discovery.states()),
                 filter_workers=self._fleet.filter_workers,
+                now=time.time(),
             ),
         )
 

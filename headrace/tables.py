@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, node_pb2
+from headrace_protos.headrace.v1 import admin_pb2, decision_pb2, fleet_pb2, node_pb2
 
 VERDICT_STYLES = {"sensitive": "magenta", "neutral": "white", "tolerant": "cyan"}
 TIER_STYLES = {"full": "magenta", "quantized": "cyan"}
@@ -51,9 +51,22 @@ def show_pools(pools: Iterable[fleet_pb2.Pool]) -> None:
             escape(f"{pool.context_class} ({pool.max_context})"),
             f"{pool.ready_nodes}/{pool.nodes}",
             str(pool.max_sequences),
-            str(pool.load.running) if has_load else "?",
-            str(pool.load.waiting) if has_load else "?",
-            _share(pool.load) if has_load else "?",
+            _marked(str(pool.load.running) if has_load else "?", overridden="running" in pool.overridden),
+            _marked(str(pool.load.waiting) if has_load else "?", overridden="waiting" in pool.overridden),
+            _marked(_share(pool.load) if has_load else "?", overridden="kv_cache_use" in pool.overridden),
+        )
+    _print(table)
+
+
+def show_overrides(overrides: Iterable[admin_pb2.Override]) -> None:
+    table = _table("pool", "running", "waiting", "KV cache", "seconds left")
+    for override in overrides:
+        table.add_row(
+            escape(override.pool),
+            str(override.running) if override.HasField("running") else "-",
+            str(override.waiting) if override.HasField("waiting") else "-",
+            _share(override) if override.HasField("kv_cache_use") else "-",
+            f"{override.seconds_left:.0f}",
         )
     _print(table)
 
@@ -70,7 +83,10 @@ def show_decisions(decisions: Iterable[decision_pb2.RecordedDecision]) -> None:
             verdict(decision),
             budget(decision),
             escape(decision.pool or "-"),
-            escape(", ".join(decision.reasons)) or "the filter was not asked",
+            _marked(
+                escape(", ".join(decision.reasons)) or "the filter was not asked",
+                overridden=any(alternative.overridden for alternative in decision.alternatives),
+            ),
             status(outcome),
             escape(outcome.upstream or "-"),
             _milliseconds(outcome.first_byte_seconds) if outcome.HasField("first_byte_seconds") else "-",
@@ -128,7 +144,8 @@ def show_explanation(decision: decision_pb2.Decision) -> None:
         for alternative in sorted(decision.alternatives, key=lambda a: -a.total):
             marks = [f"{alternative.scores[name]:.2f}" if name in alternative.scores else "" for name in scores]
             total = "" if alternative.excluded_by else f"{alternative.total:.2f}"
-            table.add_row(escape(alternative.pool), total, *marks, escape(alternative.excluded_by))
+            name = _marked(escape(alternative.pool), overridden=bool(alternative.overridden))
+            table.add_row(name, total, *marks, escape(alternative.excluded_by))
         _print(table, console)
     for change in decision.would_change:
         console.print(f"- {escape(change)}")
@@ -161,7 +178,12 @@ def _state(node: fleet_pb2.Node) -> str:
     return "[green]ready[/]" if node.ready else "[red]unhealthy[/]"
 
 
-def _share(load: node_pb2.LoadReport | fleet_pb2.PoolLoad) -> str:
+def _marked(text: str, *, overridden: bool) -> str:
+    """Says of a load, and of what was decided by it, that an operator has overridden it."""
+    return f"{text} [bold red]OVERRIDDEN[/]" if overridden else text
+
+
+def _share(load: node_pb2.LoadReport | fleet_pb2.PoolLoad | admin_pb2.Override) -> str:
     return f"{load.kv_cache_use:.0%}" if load.HasField("kv_cache_use") else "?"
 
 

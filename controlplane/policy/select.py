@@ -115,9 +115,10 @@ def select(need: Need, candidates: tuple[Candidate, ...], weights: ScoreWeights)
     too_small: list[Candidate] = []
     alternatives: list[Alternative] = []
     for candidate in candidates:
+        pool = candidate.pool
         excluded_by = _excluded_by(need, candidate)
         if excluded_by is not None:
-            alternatives.append(Alternative(candidate.pool.name, excluded_by))
+            alternatives.append(Alternative(pool.name, excluded_by, overridden=pool.overridden))
             if excluded_by == CONTEXT_TOO_SMALL:
                 too_small.append(candidate)
             continue
@@ -128,7 +129,7 @@ def select(need: Need, candidates: tuple[Candidate, ...], weights: ScoreWeights)
             mark = _clamp(score(need, candidate))
             scores.append((name, mark))
             total += mark * getattr(weights, name)
-        alternatives.append(Alternative(candidate.pool.name, None, tuple(scores), total))
+        alternatives.append(Alternative(pool.name, None, tuple(scores), total, pool.overridden))
         if total > best_total:
             best, best_total = candidate, total
     if best is None:

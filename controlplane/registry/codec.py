@@ -1,4 +1,4 @@
-"""Node sessions and loads as JSON, as they lie in etcd.
+"""Node sessions, loads and overrides as JSON, as they lie in etcd.
 
 Fields that this version does not know are skipped and missing ones take their defaults, so that control planes of two
 versions can share a fleet while one replaces the other.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from controlplane.etcd.records import Record
-from controlplane.model import NodeLoad, NodeSession
+from controlplane.model import NodeLoad, NodeSession, Override
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class LoadRecord:
     load: NodeLoad
 
 
-def encode(value: NodeSession | LoadRecord) -> bytes:
+def encode(value: NodeSession | LoadRecord | Override) -> bytes:
     return msgspec.json.encode(value)
 
 
@@ -48,4 +48,13 @@ def decode_load(record: Record) -> LoadRecord | None:
         return msgspec.json.decode(record.value, type=LoadRecord)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         logger.warning("skipping a load that cannot be read key=%s fault=%s", record.key, error)
+        return None
+
+
+def decode_override(record: Record) -> Override | None:
+    """As `decode_session`."""
+    try:
+        return msgspec.json.decode(record.value, type=Override)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        logger.warning("skipping an override that cannot be read key=%s fault=%s", record.key, error)
         return None

@@ -5,8 +5,10 @@
     sessions/<session_id>    the node's id; exists exactly as long as the session is the node's present one
     addresses/<ip:port>      the node's id; keeps two nodes from holding one address
     policy                   the policy that operators set, as they wrote it
+    overrides/<pool>         what an operator has put in the place of a pool's load, as JSON
 
-All but the policy belong to the node's lease and go with it.
+The policy stays until it is reset. An override has a lease of its own, that of its duration; all else belongs to the
+node's lease and goes with it.
 """
 
 from __future__ import annotations
@@ -30,6 +32,10 @@ class Keys:
     def policy(self) -> str:
         return f"{self.prefix}policy"
 
+    @property
+    def overrides(self) -> str:
+        return f"{self.prefix}overrides/"
+
     def node(self, node_id: str) -> str:
         return f"{self.nodes}{node_id}"
 
@@ -38,6 +44,9 @@ class Keys:
 
     def session(self, session_id: str) -> str:
         return f"{self.prefix}sessions/{session_id}"
+
+    def override(self, pool: str) -> str:
+        return f"{self.overrides}{pool}"
 
     def address(self, address: str) -> str:
         return f"{self.prefix}addresses/{address}"

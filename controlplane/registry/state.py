@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from controlplane.etcd.connection import Health
 from controlplane.etcd.records import Changes, Delete, Listing, Put, Record
-from controlplane.model import NodeLoad, NodeSession
-from controlplane.registry.codec import LoadRecord, decode_load, decode_session
+from controlplane.model import NodeLoad, NodeSession, Override
+from controlplane.registry.codec import LoadRecord, decode_load, decode_override, decode_session
 from controlplane.registry.keys import Keys
 
 logger = logging.getLogger(__name__)
@@ -25,13 +25,14 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class FleetState:
-    """Node sessions and their last loads by node id, as of etcd's `revision`.
+    """Node sessions and their last loads by node id, overrides by pool name, as of etcd's `revision`.
 
-    `policy` is the document that operators set, None when they set none.
+    `policy` is the document that operators set, None when they set none. An override may be past its time.
     """
 
     sessions: Mapping[str, NodeSession] = field(default_factory=dict)
     loads: Mapping[str, NodeLoad] = field(default_factory=dict)
+    overrides: Mapping[str, Override] = field(default_factory=dict)
     policy: bytes | None = None
     revision: int = 0
 
@@ -47,6 +48,7 @@ class Mirror:
         self._grace = grace
         self._sessions: dict[str, NodeSession] = {}
         self._loads: dict[str, LoadRecord] = {}
+        self._overrides: dict[str, Override] = {}
         self._policy: bytes | None = None
         self._revision = 0
         self._in_grace: dict[str, tuple[NodeSession, NodeLoad | None]] = {}
@@ -54,7 +56,7 @@ class Mirror:
 
     def replace(self, listing: Listing, health: Health, now: float) -> None:
         """Takes a whole listing of the prefix."""
-        self._sessions, self._loads, self._policy = {}, {}, None
+        self._sessions, self._loads, self._overrides, self._policy = {}, {}, {}, None
         for record in listing.records:
             self._take(record)
         self._finish(listing.revision, frozenset(), health, now)
@@ -88,6 +90,8 @@ class Mirror:
             _set(self._sessions, node_id, decode_session(record))
         elif node_id := _below(self._keys.loads, record.key):
             _set(self._loads, node_id, decode_load(record))
+        elif pool := _below(self._keys.overrides, record.key):
+            _set(self._overrides, pool, decode_override(record))
 
     def _drop(self, key: str) -> NodeSession | None:
         """Forgets a key; returns the node session that it held, if any."""
@@ -97,6 +101,8 @@ class Mirror:
             return self._sessions.pop(node_id, None)
         elif node_id := _below(self._keys.loads, key):
             self._loads.pop(node_id, None)
+        elif pool := _below(self._keys.overrides, key):
+            self._overrides.pop(pool, None)
         return None
 
     def _finish(self, revision: int, leaving: frozenset[str] | set[str], health: Health, now: float) -> None:
@@ -125,7 +131,13 @@ class Mirror:
         for node_id, record in self._loads.items():
             if node_id in self._sessions and self._sessions[node_id].session_id == record.session_id:
                 loads[node_id] = record.load
-        return FleetState(MappingProxyType(sessions), MappingProxyType(loads), self._policy, self._revision)
+        return FleetState(
+            sessions=MappingProxyType(sessions),
+            loads=MappingProxyType(loads),
+            overrides=MappingProxyType(dict(self._overrides)),
+            policy=self._policy,
+            revision=self._revision,
+        )
 
 
 def _below(prefix: str, key: str) -> str:

@@ -1,4 +1,4 @@
-"""What changes the fleet: nodes that register, report and leave, and the operators' policy. `following` shows it."""
+"""What changes the fleet: nodes that register, report and leave, and what operators set. `following` shows it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controlplane.errors import AddressTakenError, HeadraceError, UnavailableErr
 from controlplane.etcd.client import EtcdClient
 from controlplane.etcd.errors import LeaseNotFoundError
 from controlplane.etcd.records import Record, delete, exists, get, mod_revision_is, put
-from controlplane.model import NodeLoad, NodeSession, NodeSpec
+from controlplane.model import NodeLoad, NodeSession, NodeSpec, Override
 from controlplane.policy.settings import FormatRules
 from controlplane.registry.codec import LoadRecord, decode_session, encode
 from controlplane.registry.keys import Keys
@@ -84,8 +84,7 @@ class NodeStore:
             # With the lease goes all that etcd may have written without being able to say so.
             await self._end_lease(lease_id)
             raise
-        if former is not None and former.lease_id:
-            await self._end_lease(former.lease_id)
+        await self._end_lease_of(former)
         self._forget_ended_leases()
         self._leases[session.session_id] = _Lease(spec.node_id, lease_id, granted_at)
         logger.info("node registered node=%s address=%s replaced=%s", spec.node_id, spec.address, former is not None)
@@ -152,6 +151,27 @@ class NodeStore:
 
     async def delete_policy(self) -> None:
         await self._client.delete(self._keys.policy)
+
+    # --- overrides -------------------------------------------------------------------------------------------------
+
+    async def put_override(self, pool: str, override: Override) -> None:
+        """Keeps an override until it expires, whether or not a control plane runs then; it replaces the pool's former
+        one."""
+        lease_id = await self._client.grant_lease(max(1, math.ceil(override.expires_at - self._wall_clock())))
+        key = self._keys.override(pool)
+        try:
+            outcome = await self._client.transact([], [get(key), put(key, encode(override), lease_id)])
+        except HeadraceError:
+            await self._end_lease(lease_id)
+            raise
+        await self._end_lease_of(outcome.records[0])
+
+    async def delete_override(self, pool: str) -> bool:
+        """False when there was none."""
+        key = self._keys.override(pool)
+        former = (await self._client.transact([], [get(key), delete(key)])).records[0]
+        await self._end_lease_of(former)
+        return former is not None
 
     # --- parts -----------------------------------------------------------------------------------------------------
 
@@ -225,6 +245,10 @@ class NodeStore:
         """Ends a lease that is not needed any more; without an answer from etcd it runs out by itself."""
         with suppress(LeaseNotFoundError, UnavailableError):
             await self._client.revoke_lease(lease_id)
+
+    async def _end_lease_of(self, former: Record | None) -> None:
+        if former is not None and former.lease_id:
+            await self._end_lease(former.lease_id)
 
     def _unknown(self, session_id: str) -> UnknownSessionError:
         self._leases.pop(session_id, None)

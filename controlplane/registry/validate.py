@@ -1,4 +1,4 @@
-"""What a node may say of itself. Pure: no look-ups, no network."""
+"""What a node may say of itself, and an operator of a pool's load. Pure: no look-ups, no network."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from controlplane.errors import RegistrationError
-from controlplane.model import NodeLoad, NodeSpec, ServedModel
+from controlplane.errors import OverrideError, RegistrationError
+from controlplane.model import SIGNALS, NodeLoad, NodeSpec, Override, ServedModel
 from controlplane.policy.formats import is_listed
 from controlplane.policy.settings import FormatRules
 
@@ -19,6 +19,7 @@ LONGEST_TEXT = 200  # characters
 MOST_MODELS = 200
 MOST_ALIASES = 50  # of one model
 MOST_LABELS = 32
+LONGEST_OVERRIDE = 86_400.0  # seconds; a drill, not a setting
 LARGEST_COUNT = 2**31 - 1  # of tokens or sequences; what Envoy and protobuf carry without a second thought
 
 _NODE_ID = re.compile(r"[A-Za-z0-9._-]+")
@@ -66,6 +67,23 @@ def check_load(load: NodeLoad) -> None:
             faults.append(f"load.{name}: {value} is not 0 or a finite positive number; leave it unset when unknown")
     if faults:
         raise RegistrationError(faults)
+
+
+def check_override(override: Override, seconds: float) -> None:
+    """Raises OverrideError with every fault of an override that is to last so many seconds."""
+    faults = [
+        f"{name}: {number} is negative"
+        for name, number in (("waiting", override.waiting), ("running", override.running))
+        if number is not None and number < 0
+    ]
+    if override.kv_cache_use is not None and not 0 <= override.kv_cache_use <= 1:
+        faults.append(f"kv_cache_use: {override.kv_cache_use:g} is no share from 0 to 1")
+    if not override.signals:
+        faults.append(f"no signal is given; give at least one of {', '.join(SIGNALS)}")
+    if not 0 < seconds <= LONGEST_OVERRIDE:
+        faults.append(f"duration_seconds: {seconds:g} is not more than 0 and at most {LONGEST_OVERRIDE:g}")
+    if faults:
+        raise OverrideError(faults)
 
 
 def _canonical_address(address: str) -> tuple[str, list[str]]:

@@ -1,17 +1,20 @@
-"""headrace.v1.Admin: reads and replaces the policy, for all control planes and filters at once, through etcd."""
+"""headrace.v1.Admin: the policy and overrides of load, for all control planes and filters at once, through etcd."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
 from controlplane.config.load import dump, load_policy
-from controlplane.errors import HeadraceError, UnavailableError
+from controlplane.errors import HeadraceError, UnavailableError, UnknownPoolError
+from controlplane.messages import override_message
+from controlplane.model import Override
+from controlplane.registry.validate import check_override
 from controlplane.services.refusing import refuse
-from controlplane.view import CurrentView
+from controlplane.view import CurrentView, View
 from headrace_protos.headrace.v1 import admin_pb2, admin_pb2_grpc
 
 _log = logging.getLogger(__name__)
@@ -19,19 +22,36 @@ _log = logging.getLogger(__name__)
 SERVICE = "headrace.v1.Admin"
 
 
-class AdminServicer(admin_pb2_grpc.AdminServicer):
-    """`store` keeps a policy's YAML for all control planes, or forgets it when given None."""
+class Overrides(Protocol):
+    """Where overrides are kept for all control planes, by pool name."""
 
-    def __init__(self, current: CurrentView, store: Callable[[str | None], Awaitable[None]]) -> None:
+    async def put_override(self, pool: str, override: Override) -> None: ...
+
+    async def delete_override(self, pool: str) -> bool: ...
+
+
+class AdminServicer(admin_pb2_grpc.AdminServicer):
+    """`store` keeps a policy's YAML for all control planes, or forgets it when given None.
+
+    `clock` gives Unix seconds.
+    """
+
+    def __init__(
+        self,
+        current: CurrentView,
+        store: Callable[[str | None], Awaitable[None]],
+        overrides: Overrides,
+        clock: Callable[[], float],
+    ) -> None:
         self._current = current
         self._store = store
+        self._overrides = overrides
+        self._clock = clock
 
     async def GetPolicy(  # noqa: N802
         self, request: admin_pb2.GetPolicyRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> admin_pb2.GetPolicyResponse:
-        view = self._current.value
-        if view is None:
-            await refuse(context, UnavailableError("the policy has not been read from etcd yet"))
+        view = await self._view(context)
         return admin_pb2.GetPolicyResponse(policy_yaml=dump(view.table.policy), overridden=view.policy_overridden)
 
     async def SetPolicy(  # noqa: N802
@@ -54,3 +74,57 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
             await refuse(context, error)
         _log.info("policy reset to the configured one")
         return admin_pb2.ResetPolicyResponse()
+
+    async def SetOverride(  # noqa: N802
+        self, request: admin_pb2.SetOverrideRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> admin_pb2.SetOverrideResponse:
+        view = await self._view(context)
+        now = self._clock()
+        override = Override(
+            expires_at=now + request.duration_seconds,
+            waiting=request.waiting if request.HasField("waiting") else None,
+            running=request.running if request.HasField("running") else None,
+            kv_cache_use=request.kv_cache_use if request.HasField("kv_cache_use") else None,
+        )
+        try:
+            check_override(override, request.duration_seconds)
+            pools = [pool.name for pool in view.fleet.pools]
+            if request.pool not in pools:
+                raise UnknownPoolError(f"there is no pool {request.pool!r}", pools)
+            await self._overrides.put_override(request.pool, override)
+        except HeadraceError as error:
+            await refuse(context, error)
+        _log.warning(
+            "OVERRIDE set pool=%s signals=%s for=%gs",
+            request.pool,
+            ",".join(f"{name}={getattr(override, name):g}" for name in override.signals),
+            request.duration_seconds,
+        )
+        return admin_pb2.SetOverrideResponse(override=override_message(request.pool, override, now))
+
+    async def ListOverrides(  # noqa: N802
+        self, request: admin_pb2.ListOverridesRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> admin_pb2.ListOverridesResponse:
+        view = await self._view(context)
+        now = self._clock()
+        return admin_pb2.ListOverridesResponse(
+            overrides=[override_message(pool, override, now) for pool, override in view.fleet.overrides.items()]
+        )
+
+    async def ClearOverride(  # noqa: N802
+        self, request: admin_pb2.ClearOverrideRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> admin_pb2.ClearOverrideResponse:
+        view = await self._view(context)
+        try:
+            if not await self._overrides.delete_override(request.pool):
+                raise UnknownPoolError(f"nothing overrides the load of {request.pool!r}", view.fleet.overrides)
+        except HeadraceError as error:
+            await refuse(context, error)
+        _log.warning("override cleared pool=%s", request.pool)
+        return admin_pb2.ClearOverrideResponse()
+
+    async def _view(self, context: grpc.aio.ServicerContext[Any, Any]) -> View:
+        view = self._current.value
+        if view is None:
+            await refuse(context, UnavailableError("fleet and policy have not been read from etcd yet"))
+        return view

@@ -10,8 +10,10 @@ from controlplane.errors import (
     AddressTakenError,
     ConfigurationError,
     HeadraceError,
+    OverrideError,
     RegistrationError,
     UnavailableError,
+    UnknownPoolError,
     UnknownSessionError,
 )
 
@@ -22,11 +24,11 @@ MOST_DETAILS_BYTES = 6000
 
 def code_of(error: HeadraceError) -> grpc.StatusCode:
     match error:
-        case RegistrationError() | ConfigurationError():
+        case RegistrationError() | ConfigurationError() | OverrideError():
             return grpc.StatusCode.INVALID_ARGUMENT
         case AddressTakenError():
             return grpc.StatusCode.ALREADY_EXISTS
-        case UnknownSessionError():
+        case UnknownSessionError() | UnknownPoolError():
             return grpc.StatusCode.NOT_FOUND
         case UnavailableError():
             return grpc.StatusCode.UNAVAILABLE

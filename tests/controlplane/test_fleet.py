@@ -3,7 +3,16 @@ from dataclasses import replace
 import pytest
 
 from controlplane.fleet import form_fleet, pools_by_node, pools_of
-from controlplane.model import CapacityType, FormatTier, NodeLoad, NodeSession, NodeSpec, PoolLoad, ServedModel
+from controlplane.model import (
+    CapacityType,
+    FormatTier,
+    NodeLoad,
+    NodeSession,
+    NodeSpec,
+    Override,
+    PoolLoad,
+    ServedModel,
+)
 from controlplane.policy.settings import ContextClass, Policy
 
 POLICY = Policy()
@@ -100,6 +109,42 @@ def test_without_a_fresh_report_the_load_is_unknown() -> None:
     loads = {"a": NodeLoad(3, 1, reported_at=NOW - 60)}
     (pool,) = form_fleet([node("a")], loads, POLICY, NOW).pools
     assert pool.load is None
+
+
+FULL = "llama/full/short/on_demand"
+
+
+@pytest.mark.parametrize(
+    ("override", "load", "overridden"),
+    [
+        (Override(NOW + 1, waiting=100), PoolLoad(3, 100, 0.5), ("waiting",)),
+        (Override(NOW + 1, running=0), PoolLoad(0, 1, 0.5), ("running",)),
+        (Override(NOW + 1, kv_cache_use=0.0), PoolLoad(3, 1, 0.0), ("kv_cache_use",)),
+        (Override(NOW + 1, 7, 8, 0.9), PoolLoad(8, 7, 0.9), ("waiting", "running", "kv_cache_use")),
+        (Override(NOW, waiting=100), PoolLoad(3, 1, 0.5), ()),
+        (Override(NOW - 60, waiting=100), PoolLoad(3, 1, 0.5), ()),
+    ],
+)
+def test_an_overridden_signal_counts_in_place_of_the_measured_one_until_it_expires(
+    override: Override, load: PoolLoad, overridden: tuple[str, ...]
+) -> None:
+    loads = {"a": NodeLoad(3, 1, kv_cache_use=0.5, reported_at=NOW)}
+    fleet = form_fleet([node("a")], loads, POLICY, NOW, {FULL: override})
+    (pool,) = fleet.pools
+    assert (pool.load, pool.overridden) == (load, overridden)
+    assert fleet.overrides == ({FULL: override} if overridden else {})
+
+
+def test_a_load_that_nobody_knows_can_be_overridden_too() -> None:
+    (pool,) = form_fleet([node("a")], {}, POLICY, NOW, {FULL: Override(NOW + 1, waiting=5)}).pools
+    assert (pool.load, pool.overridden) == (PoolLoad(running=0, waiting=5, kv_cache_use=None), ("waiting",))
+
+
+def test_an_override_changes_no_other_pool_and_is_shown_when_its_pool_is_gone() -> None:
+    gone = Override(NOW + 1, waiting=5)
+    fleet = form_fleet([node("a"), node("bb", "int4-awq")], {}, POLICY, NOW, {"gone": gone, FULL: gone})
+    assert [pool.overridden for pool in fleet.pools] == [("waiting",), ()]
+    assert dict(fleet.overrides) == {"gone": gone, FULL: gone}
 
 
 def test_only_aliases_that_every_node_accepts_are_the_pools() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from prometheus_client import CollectorRegistry, generate_latest
 
 from controlplane.fleet import form_fleet
@@ -45,6 +47,14 @@ def test_a_pool_is_shown_with_its_nodes_and_load() -> None:
     assert value(registry, "headrace_pool_nodes", pool=POOL, state="not_ready") == 0
     assert value(registry, "headrace_pool_running", pool=POOL) == 3
     assert value(registry, "headrace_pool_waiting", pool=POOL) == 2
+
+
+def test_overridden_pools_are_counted() -> None:
+    metrics, registry = new_metrics()
+    overridden = replace(FLEET, pools=(replace(FLEET.pools[0], overridden=("waiting",)),))
+    for fleet, count in ((FLEET, 0), (overridden, 1), (EMPTY, 0)):
+        metrics.view_published(fleet, nodes=1)
+        assert value(registry, "headrace_overridden_pools") == count
 
 
 def test_a_request_counts_with_its_outcome() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from controlplane.config.load import dump
 from controlplane.latest import Latest
-from controlplane.model import NodeLoad, NodeSession
+from controlplane.model import NodeLoad, NodeSession, Override
 from controlplane.policy.settings import ContextClass, Policy
 from controlplane.publisher import Publisher
 from controlplane.registry.state import FleetState
@@ -109,6 +109,19 @@ async def test_loads_that_age_are_noticed_without_any_change() -> None:
         view = await published.current.next()
         assert view is not None
         assert view.fleet.pools[0].load is None
+
+
+async def test_an_override_ends_on_time_though_etcd_still_holds_it() -> None:
+    async with publishing() as published:
+        overrides = {"llama/full/short/on_demand": Override(expires_at=1001.0, waiting=100)}
+        view = await published.put(replace(state_of("a"), overrides=overrides))
+        assert view.table_message.pools[0].load.waiting == 100
+        assert list(view.table_message.pools[0].overridden) == ["waiting"]
+        published.now = 1001.0
+        later = await published.current.next()
+        assert later is not None
+        assert not later.table_message.pools[0].HasField("load")
+        assert later.table.version != view.table.version
 
 
 async def test_a_view_that_is_refused_leaves_the_last_one_in_force_and_is_said_once(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controlplane.fleet import form_fleet
-from controlplane.model import NodeLoad, NodeSession
+from controlplane.model import NodeLoad, NodeSession, Override
 from controlplane.policy.settings import Policy
 from controlplane.policy.table import compile_table
 from controlplane.status import Surroundings, summarise
@@ -25,6 +25,7 @@ HAPPY = Surroundings(
     snapshot_version="v2",
     envoys=(fleet_pb2.EnvoyStatus(node_id="e", acknowledged_version="v2"),),
     filter_workers=("host:1",),
+    now=0.0,
 )
 
 
@@ -71,6 +72,20 @@ def test_a_refused_update_is_a_condition_until_the_envoy_holds_what_it_should() 
     assert "no such filter" in condition.message
     envoy.acknowledged_version = "v2"
     assert not summarise(view_of("a"), replace(HAPPY, envoys=(envoy,))).conditions
+
+
+def test_each_override_is_a_condition_with_the_time_it_has_left() -> None:
+    view = view_of("a")
+    overrides = {"full": Override(600.0, waiting=100, kv_cache_use=0.5), "gone": Override(61.0, running=0)}
+    view = replace(view, fleet=replace(view.fleet, overrides=overrides))
+    conditions = summarise(view, replace(HAPPY, now=1.0)).conditions
+    assert [(c.name, c.message.partition(";")[0]) for c in conditions] == [
+        (
+            "override_active",
+            "full: requests are led by waiting 100, kv_cache_use 0.5 and not by what is measured, for 599 s more",
+        ),
+        ("override_active", "gone: requests are led by running 0 and not by what is measured, for 60 s more"),
+    ]
 
 
 def test_an_empty_fleet_and_a_pool_without_a_ready_node_are_conditions() -> None:

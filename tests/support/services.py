@@ -83,6 +83,7 @@ async def _services(etcd: RunningEtcd, client: EtcdClient) -> AsyncIterator[Serv
 
     fleet = FleetServicer(current, decisions, lambda: fleet_pb2.GetStatusResponse(version="1"), time.time)
     registry = RegistryServicer(store, counted, pools, time.time, lease_seconds=LEASE_SECONDS, heartbeat_seconds=1.0)
+    admin = AdminServicer(current, keep_policy, store, time.time)
     working = [
         asyncio.ensure_future(follower.run()),
         asyncio.ensure_future(publisher.run(follower.states())),
@@ -92,7 +93,7 @@ async def _services(etcd: RunningEtcd, client: EtcdClient) -> AsyncIterator[Serv
         async with serving(
             lambda server: registry_pb2_grpc.add_RegistryServicer_to_server(registry, server),
             lambda server: fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server),
-            lambda server: admin_pb2_grpc.add_AdminServicer_to_server(AdminServicer(current, keep_policy), server),
+            lambda server: admin_pb2_grpc.add_AdminServicer_to_server(admin, server),
         ) as channel:
             await first
             yield Services(

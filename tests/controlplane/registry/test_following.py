@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,6 +12,7 @@ import pytest
 from controlplane.errors import UnknownSessionError
 from controlplane.etcd.client import EtcdClient
 from controlplane.etcd.connection import EtcdAccess
+from controlplane.model import Override
 from controlplane.registry.codec import LoadRecord, encode
 from controlplane.registry.following import FleetFollower
 from controlplane.registry.keys import Keys
@@ -67,6 +69,11 @@ async def test_each_change_shows(client: EtcdClient) -> None:
         await nodes.put_policy(b"x")
         await until(lambda: follower.state and follower.state.policy == b"x")
         await nodes.delete_policy()
+        override = Override(time.time() + 60, waiting=3)
+        await nodes.put_override("p", override)
+        await until(lambda: follower.state and follower.state.overrides == {"p": override})
+        await nodes.delete_override("p")
+        await until(lambda: follower.state and follower.state.overrides == {})
         await nodes.deregister(session.session_id)
         await until(lambda: follower.state and follower.state.sessions == {} and follower.state.policy is None)
         assert follower.trouble is None

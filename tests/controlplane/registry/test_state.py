@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.etcd.connection import Health
 from controlplane.etcd.records import Changes, Delete, Listing, Put, Record
-from controlplane.model import NodeLoad, NodeSession
+from controlplane.model import NodeLoad, NodeSession, Override
 from controlplane.registry.codec import LoadRecord, encode
 from controlplane.registry.keys import Keys
 from controlplane.registry.state import Mirror
@@ -137,6 +137,35 @@ def test_fields_of_a_later_version_are_skipped(mirror: Mirror) -> None:
     record = replace(node_record(session("c")), value=value[:-1] + b',"zone":"eu"}')
     mirror.apply(Changes((Put(record),), 3), WELL, now=0.0)
     assert mirror.state.sessions["c"] == session("c")
+
+
+def override_record(pool: str, value: Override) -> Record:
+    return Record(KEYS.override(pool), encode(value), mod_revision=2, create_revision=2)
+
+
+def test_overrides_come_and_go_by_pool_without_any_grace(mirror: Mirror) -> None:
+    pool, override = "org/llama/full/short/on_demand=x", Override(2000.0, waiting=7)
+    mirror.apply(Changes((Put(override_record(pool, override)),), 3), WELL, now=0.0)
+    before = mirror.state
+    assert before.overrides == {pool: override}
+    mirror.apply(Changes((Put(override_record(pool, Override(3000.0, kv_cache_use=0.5))),), 4), WELL, now=0.0)
+    assert mirror.state.overrides == {pool: Override(3000.0, kv_cache_use=0.5)}
+    mirror.apply(Changes((Delete(KEYS.override(pool), 5),), 5), BACK, now=101.0)
+    assert (mirror.state.overrides, before.overrides) == ({}, {pool: override})
+
+
+def test_a_new_listing_replaces_the_overrides(mirror: Mirror) -> None:
+    mirror.replace(Listing((override_record("p", Override(2000.0, running=1)),), revision=9), WELL, now=0.0)
+    assert mirror.state.overrides == {"p": Override(2000.0, running=1)}
+    mirror.replace(Listing((), revision=10), BACK, now=101.0)
+    assert mirror.state.overrides == {}
+
+
+def test_an_unreadable_override_is_none(mirror: Mirror) -> None:
+    for value in (b"{}", b"", b'{"expires_at": "soon"}'):
+        record = replace(override_record("p", Override(1.0)), value=value)
+        mirror.apply(Changes((Put(record),), 3), WELL, now=0.0)
+        assert mirror.state.overrides == {}
 
 
 def test_progress_notices_only_move_the_revision(mirror: Mirror) -> None:

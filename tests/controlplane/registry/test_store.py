@@ -11,6 +11,9 @@ import pytest
 
 from controlplane.errors import AddressTakenError, RegistrationError, UnknownSessionError
 from controlplane.etcd.client import EtcdClient
+from controlplane.etcd.errors import LeaseNotFoundError
+from controlplane.model import Override
+from controlplane.registry.codec import decode_override
 from controlplane.registry.keys import Keys
 from controlplane.registry.store import NodeStore
 from support.etcd import RunningEtcd
@@ -199,6 +202,50 @@ async def test_the_policy_reads_back_and_goes(client: EtcdClient) -> None:
     assert await nodes.get_policy() == b"a: 1\n"
     await nodes.delete_policy()
     assert await nodes.get_policy() is None
+
+
+async def test_an_override_lies_under_a_lease_of_its_own_duration(client: EtcdClient) -> None:
+    nodes = store(client)
+    await nodes.put_override("m/full", Override(1234.5 + 600, waiting=100))
+    (record,) = (await client.list(KEYS.prefix)).records
+    assert record.key == KEYS.override("m/full")
+    assert decode_override(record) == Override(1834.5, waiting=100)
+    assert 598 <= await client.lease_seconds_left(record.lease_id) <= 600
+
+
+async def test_an_override_ends_by_itself_with_no_control_plane_at_work(client: EtcdClient) -> None:
+    await store(client).put_override("m/full", Override(1234.5 + 1, waiting=100))
+    assert await keys_in(client) == ["overrides/m/full"]
+
+    async def is_empty() -> bool:
+        return not await keys_in(client)
+
+    await until(is_empty)
+
+
+async def test_a_later_override_replaces_the_former_one_and_its_lease(client: EtcdClient) -> None:
+    nodes = store(client)
+    await nodes.put_override("m", Override(1234.5 + 600, waiting=100))
+    (former,) = (await client.list(KEYS.prefix)).records
+    await nodes.put_override("m", Override(1234.5 + 60, running=1))
+    (record,) = (await client.list(KEYS.prefix)).records
+    assert decode_override(record) == Override(1294.5, running=1)
+    assert await client.lease_seconds_left(record.lease_id) <= 60
+    with pytest.raises(LeaseNotFoundError):
+        await client.lease_seconds_left(former.lease_id)
+
+
+async def test_an_override_is_cleared_with_its_lease(client: EtcdClient) -> None:
+    nodes = store(client)
+    await nodes.put_override("m", Override(1234.5 + 600, waiting=100))
+    await nodes.put_override("n", Override(1234.5 + 600, waiting=100))
+    record = await client.get(KEYS.override("m"))
+    assert record is not None
+    assert await nodes.delete_override("m")
+    assert not await nodes.delete_override("m")
+    assert await keys_in(client) == ["overrides/n"]
+    with pytest.raises(LeaseNotFoundError):
+        await client.lease_seconds_left(record.lease_id)
 
 
 async def test_a_restart_of_etcd_keeps_the_sessions(etcd: RunningEtcd) -> None:

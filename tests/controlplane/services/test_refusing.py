@@ -9,8 +9,10 @@ from controlplane.errors import (
     AddressTakenError,
     ConfigurationError,
     HeadraceError,
+    OverrideError,
     RegistrationError,
     UnavailableError,
+    UnknownPoolError,
     UnknownSessionError,
 )
 from controlplane.services.refusing import code_of, refuse, shortened
@@ -23,6 +25,8 @@ from support.grpc_server import serving
     [
         (RegistrationError(["a"]), grpc.StatusCode.INVALID_ARGUMENT),
         (ConfigurationError(["a"]), grpc.StatusCode.INVALID_ARGUMENT),
+        (OverrideError(["a"]), grpc.StatusCode.INVALID_ARGUMENT),
+        (UnknownPoolError("a", []), grpc.StatusCode.NOT_FOUND),
         (AddressTakenError("1.2.3.4:5", "n"), grpc.StatusCode.ALREADY_EXISTS),
         (UnknownSessionError("a"), grpc.StatusCode.NOT_FOUND),
         (UnavailableError("a"), grpc.StatusCode.UNAVAILABLE),
