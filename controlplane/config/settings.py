@@ -73,7 +73,7 @@ class AuthSettings:
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """TLS of the gRPC and xDS ports; without a certificate they speak plain text.
+    """TLS of the gRPC port; without a certificate it speaks plain text, as the xDS port always does.
 
     cert_file, key_file: the server's certificate chain and private key, PEM.
     client_ca_file: when given, clients must show a certificate signed by it, PEM.
