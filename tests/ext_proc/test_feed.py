@@ -33,25 +33,44 @@ def table_message(version: str, *pools: str, policy_json: bytes = b"") -> fleet_
 
 @dataclass
 class ControlPlane(fleet_pb2_grpc.FleetServicer):
-    """Sends what is put into `tables`; None ends the stream with an error, an empty one just ends it."""
+    """Sends each watcher the table in force, and then each new one; can break off with an error."""
 
-    tables: asyncio.Queue[fleet_pb2.RoutingTable | None] = field(default_factory=asyncio.Queue)
+    published: list[fleet_pb2.RoutingTable] = field(default_factory=list)
     watchers: list[str] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
+    failures: int = 0
     address: str = ""
     server: grpc.aio.Server | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def publish(self, table: fleet_pb2.RoutingTable) -> None:
+        self.published.append(table)
+        self._wake()
+
+    def fail(self) -> None:
+        """Ends the streams that there are with an error."""
+        self.failures += 1
+        self._wake()
+
+    def _wake(self) -> None:
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
 
     async def WatchRoutingTable(  # noqa: N802
         self, request: fleet_pb2.WatchRoutingTableRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[fleet_pb2.WatchRoutingTableResponse]:
         self.watchers.append(request.worker_id)
         self.tokens += [str(value) for key, value in context.invocation_metadata() or () if key == "authorization"]
+        failures = self.failures
+        sent = max(0, len(self.published) - 1)
         while True:
-            table = await self.tables.get()
-            if table is None:
+            changed = self.changed
+            while sent < len(self.published):
+                sent += 1
+                yield fleet_pb2.WatchRoutingTableResponse(table=self.published[sent - 1])
+            await changed.wait()
+            if self.failures != failures:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "told to fail")
-            assert table is not None
-            yield fleet_pb2.WatchRoutingTableResponse(table=table)
 
     async def start(self, address: str = "127.0.0.1:0") -> None:
         self.server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
@@ -106,8 +125,10 @@ async def running_feed(count: int = 1) -> AsyncIterator[tuple[Seen, list[Control
 
 async def test_the_first_table_and_each_next_one_arrive_in_order() -> None:
     async with running_feed() as (seen, [plane]):
-        for version in ("1", "2", "3"):
-            plane.tables.put_nowait(table_message(version, "full", "quantized"))
+        plane.publish(table_message("1", "full", "quantized"))
+        await until(lambda: seen.versions == ["1"])
+        plane.publish(table_message("2"))
+        plane.publish(table_message("3"))
         await until(lambda: seen.versions == ["1", "2", "3"])
         assert seen.connected
         assert [pool.tier for pool in seen.tables[0].pools] == ["full", "quantized"]
@@ -116,13 +137,13 @@ async def test_the_first_table_and_each_next_one_arrive_in_order() -> None:
 
 async def test_when_a_control_plane_fails_another_one_is_watched() -> None:
     async with running_feed(2) as (seen, [first, second]):
-        first.tables.put_nowait(table_message("1"))
+        first.publish(table_message("1"))
         await until(lambda: seen.versions == ["1"])
-        first.tables.put_nowait(None)
-        second.tables.put_nowait(table_message("2"))
+        second.publish(table_message("2"))
+        first.fail()
         await until(lambda: seen.versions == ["1", "2"])
         await second.stop()
-        first.tables.put_nowait(table_message("3"))
+        first.publish(table_message("3"))
         await until(lambda: seen.versions == ["1", "2", "3"])
 
 
@@ -137,7 +158,7 @@ async def test_while_all_are_away_the_last_table_stays_and_tries_grow_rarer(
         await sleep(0)
 
     async with running_feed() as (seen, [plane]):
-        plane.tables.put_nowait(table_message("1"))
+        plane.publish(table_message("1"))
         await until(lambda: seen.connected)
         monkeypatch.setattr("ext_proc.feed.asyncio.sleep", lambda seconds: noted(seconds) if seconds else sleep(0))
         await plane.stop()
@@ -147,7 +168,7 @@ async def test_while_all_are_away_the_last_table_stays_and_tries_grow_rarer(
         monkeypatch.undo()
         back = ControlPlane()
         await back.start(plane.address)
-        back.tables.put_nowait(table_message("2"))
+        back.publish(table_message("2"))
         await until(lambda: seen.versions == ["1", "2"])
         await back.stop()
     tries = [wait for wait in waits if wait != 0.01]
@@ -158,17 +179,12 @@ async def test_while_all_are_away_the_last_table_stays_and_tries_grow_rarer(
 async def test_a_table_with_a_policy_of_another_version_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     async with running_feed(2) as (seen, [newer, older]):
-        newer.tables.put_nowait(table_message("1"))
+        newer.publish(table_message("1"))
         await until(lambda: seen.versions == ["1"])
-        unreadable = table_message("2", policy_json=b'{"no_such_setting": 1}')
-        for _ in range(3):
-            newer.tables.put_nowait(unreadable)
-        older.tables.put_nowait(table_message("3"))
+        newer.publish(table_message("2", policy_json=b'{"no_such_setting": 1}'))
+        older.publish(table_message("3"))
         await until(lambda: seen.versions == ["1", "3"])
-        older.tables.put_nowait(None)
-        await until(lambda: seen.unusable == 2)
-        older.tables.put_nowait(table_message("4"))
-        await until(lambda: seen.versions == ["1", "3", "4"])
+        assert seen.unusable == 1
     [first, *_] = [record.message for record in caplog.records]
     assert "version=2" in first
     assert "no_such_setting" in first
@@ -177,8 +193,7 @@ async def test_a_table_with_a_policy_of_another_version_is_passed_over(caplog: p
 async def test_the_same_fault_is_logged_once_and_not_asked_for_in_a_spin(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     async with running_feed() as (seen, [plane]):
-        for _ in range(20):
-            plane.tables.put_nowait(table_message("2", policy_json=b"[]"))
+        plane.publish(table_message("2", policy_json=b"[]"))
         await until(lambda: seen.unusable >= 4)
         assert len(plane.watchers) == seen.unusable  # each one is a new try, after a longer wait
         assert seen.tables == []

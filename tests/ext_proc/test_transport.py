@@ -87,7 +87,8 @@ async def test_more_streams_than_allowed_wait_or_are_refused_as_envoy_retries(mo
     refused = [error for error in ended if isinstance(error, grpc.aio.AioRpcError)]
     assert len(answered) >= 3
     assert len(answered) + len(refused) == 9
-    assert {error.code() for error in refused} <= {grpc.StatusCode.UNAVAILABLE}
+    # gRPC's client says INTERNAL where it was still writing when it was refused.
+    assert {error.code() for error in refused} <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL}
     assert pending.most_waiting == 3
 
 
