@@ -21,10 +21,9 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from headrace_protos.headrace.v1 import node_pb2, registry_pb2, registry_pb2_grpc
 from support.engine import EngineShape, FakeEngine, running_engine
 from support.system import RunningSystem, running_system
-
-from headrace_protos.headrace.v1 import node_pb2, registry_pb2, registry_pb2_grpc
 
 MODEL = "bench-model"
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 1}

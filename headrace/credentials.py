@@ -5,7 +5,8 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from controlplane.config.settings import CallerSettings, EtcdSettings, TlsSettings
+from controlplane.config.addresses import dialable
+from controlplane.config.settings import CallerSettings, EtcdSettings, Settings, TlsSettings
 from controlplane.errors import ConfigurationError
 from controlplane.etcd.connection import EtcdAccess
 from controlplane.grpc_calling import ChannelTls, ControlPlaneTarget
@@ -26,6 +27,12 @@ def server_tls(tls: TlsSettings) -> ServerTls | None:
 def target(address: str, caller: CallerSettings) -> ControlPlaneTarget:
     tokens = read_tokens("caller.token_file", caller.token_file)
     return ControlPlaneTarget(address, tokens[0] if tokens else None, _channel_tls(caller))
+
+
+def control_planes(settings: Settings) -> tuple[ControlPlaneTarget, ...]:
+    """Those that the settings name for callers, else the one that the same settings describe."""
+    addresses = settings.caller.control_planes or (dialable(settings.control_plane.grpc),)
+    return tuple(target(address, settings.caller) for address in addresses)
 
 
 def _channel_tls(caller: CallerSettings) -> ChannelTls | None:

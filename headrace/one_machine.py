@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from controlplane.config.addresses import joined_address, split_address, unix_path
+from controlplane.config.addresses import dialable, joined_address, split_address, unix_path
 from controlplane.config.settings import CallerSettings, Settings
 from controlplane.errors import ConfigurationError, HeadraceError, UnavailableError
 from controlplane.etcd.server import free_ports
@@ -26,7 +26,7 @@ def fit_to_one_machine(settings: Settings, state_dir: Path) -> Settings:
 
     Raises ConfigurationError when they cannot call it, HeadraceError naming each address that is taken.
     """
-    settings = _with_addresses(replace(settings, caller=_caller(settings)), state_dir)
+    settings = _with_addresses(replace(settings, caller=replace(_caller(settings), control_planes=())), state_dir)
     taken = [
         f"{setting}: cannot listen on {address}: {fault}"
         for setting, address in _listening(settings)
@@ -37,15 +37,6 @@ def fit_to_one_machine(settings: Settings, state_dir: Path) -> Settings:
             "\n".join([*taken, "end what listens there, or choose other addresses in the configuration"])
         )
     return settings
-
-
-def dialable(address: str) -> str:
-    """The address by which this machine reaches a port that may listen on all addresses."""
-    if unix_path(address) is not None:
-        return address
-    host, port = split_address(address)
-    loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
-    return joined_address(loopback, port)
 
 
 def next_port(address: str, steps: int) -> str:
@@ -104,7 +95,6 @@ def _with_addresses(settings: Settings, state_dir: Path) -> Settings:
             listen=listen,
             health=fixed(settings.ext_proc.health, workers),
             metrics=fixed(settings.ext_proc.metrics, workers),
-            control_planes=(dialable(control_plane.grpc),),
             advertise=(dialable(listen),) if workers == 1 else sockets,
         ),
         envoy=replace(settings.envoy, admin=fixed(settings.envoy.admin)),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import socket
 
-from controlplane.config.addresses import split_address
+from controlplane.config.addresses import dialable, split_address
 from controlplane.config.settings import Settings
 from controlplane.errors import ConfigurationError
-from headrace.one_machine import dialable
 from xds_server.bootstrap import render_bootstrap
 
 

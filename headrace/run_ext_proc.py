@@ -10,7 +10,7 @@ from controlplane.config.settings import Settings
 from controlplane.errors import ConfigurationError
 from ext_proc.metrics import FilterMetrics
 from ext_proc.server import FilterServer
-from headrace.credentials import target
+from headrace.credentials import control_planes
 from headrace.one_machine import next_port
 from headrace.signals import stop_requested
 from headrace.telemetry import metrics_port, new_metrics, telemetry
@@ -27,7 +27,7 @@ async def run_ext_proc(settings: Settings, worker: int) -> None:
         async with stop_requested() as stop:
             server = FilterServer(
                 _listen_address(settings, worker),
-                [target(address, settings.caller) for address in settings.ext_proc.control_planes],
+                control_planes(settings),
                 f"{socket.gethostname()}:{os.getpid()}",
                 FilterMetrics(metrics),
                 random.random,

@@ -18,13 +18,14 @@ import grpc
 import httpx
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from controlplane.config.addresses import dialable
 from controlplane.config.load import dump
 from controlplane.config.settings import Settings
 from controlplane.errors import HeadraceError
 from controlplane.etcd.server import EtcdServer, find_program
 from controlplane.grpc_calling import ControlPlaneTarget
 from headrace.credentials import target
-from headrace.one_machine import dialable, fit_to_one_machine
+from headrace.one_machine import fit_to_one_machine
 from headrace.supervisor import Part, Supervisor, program
 
 START_SECONDS = 60.0

@@ -147,3 +147,12 @@ DialAddress = Annotated[str, AfterValidator(_check_dial)]
 DialOrUnixAddress = Annotated[str, AfterValidator(_check_dial_or_unix)]
 EtcdEndpoint = Annotated[str, AfterValidator(_check_etcd_endpoint)]
 HttpUrl = Annotated[str, AfterValidator(_check_url)]
+
+
+def dialable(address: str) -> str:
+    """The address by which this machine reaches a port that may listen on all addresses."""
+    if unix_path(address) is not None:
+        return address
+    host, port = split_address(address)
+    loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
+    return joined_address(loopback, port)

@@ -120,7 +120,7 @@ def plain(node: Node) -> Any:
 
 
 def spell(path: Path) -> str:
-    """The path as people write it, such as `ext_proc.control_planes[0]`."""
+    """The path as people write it, such as `caller.control_planes[0]`."""
     text = ""
     for step in path:
         if isinstance(step, int):

@@ -199,7 +199,7 @@ def addresses_are_not_shared(settings: Settings) -> Iterator[Broken]:
 
 def named_once(settings: Settings) -> Iterator[Broken]:
     lists = {
-        "ext_proc.control_planes": settings.ext_proc.control_planes,
+        "caller.control_planes": settings.caller.control_planes,
         "ext_proc.advertise": settings.ext_proc.advertise,
         "etcd.endpoints": settings.etcd.endpoints,
     }

@@ -112,7 +112,6 @@ class ExtProcSettings:
 
     listen: where Envoy asks for decisions, TCP or a Unix socket.
     health, metrics: where its health and its metrics are served.
-    control_planes: gRPC addresses that the routing table comes from, tried in turn.
     advertise: the addresses at which Envoy reaches the filter workers; empty means `listen`.
     workers: how many processes.
     """
@@ -120,7 +119,6 @@ class ExtProcSettings:
     listen: ListenOrUnixAddress = "127.0.0.1:9002"
     health: ListenAddress = "127.0.0.1:9003"
     metrics: ListenAddress = "127.0.0.1:9091"
-    control_planes: Annotated[tuple[DialAddress, ...], MinLen(1)] = ("127.0.0.1:50051",)
     advertise: tuple[DialOrUnixAddress, ...] = ()
     workers: Annotated[int, Ge(1), Le(256)] = 1
 
@@ -129,11 +127,13 @@ class ExtProcSettings:
 class CallerSettings:
     """How Headrace's own parts and its command line call control planes.
 
+    control_planes: their gRPC addresses, tried in turn; empty means the one at `control_plane.grpc`.
     token_file: file whose first line is the token to show: a node token for filters, an operator token for people.
     ca_file: the authority that signed the control planes' certificates, PEM; giving it turns TLS on.
     cert_file, key_file: the client certificate and key, PEM, where control planes ask for one.
     """
 
+    control_planes: tuple[DialAddress, ...] = ()
     token_file: FileName | None = None
     ca_file: FileName | None = None
     cert_file: FileName | None = None

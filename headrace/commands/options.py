@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ from controlplane.config.load import load
 from controlplane.config.settings import Settings
 from controlplane.errors import ConfigurationError
 from controlplane.grpc_calling import ControlPlaneTarget
-from headrace.credentials import target
+from headrace.credentials import control_planes
 
 ConfigFile = Annotated[
     Path | None,
@@ -54,9 +55,17 @@ def read_settings(file: Path | None) -> Settings:
     return Settings() if file is None else load(read_text(file), str(file))
 
 
-def chosen_target(config: Path | None, address: str | None, token_file: Path | None) -> ControlPlaneTarget:
-    settings = read_settings(config)
+def chosen_targets(
+    settings: Settings, addresses: Sequence[str], token_file: Path | None
+) -> tuple[ControlPlaneTarget, ...]:
+    """The control planes at `addresses`, or those of the settings where none is given."""
     caller = settings.caller
+    if addresses:
+        caller = replace(caller, control_planes=tuple(addresses))
     if token_file is not None:
         caller = replace(caller, token_file=str(token_file))
-    return target(address or settings.ext_proc.control_planes[0], caller)
+    return control_planes(replace(settings, caller=caller))
+
+
+def chosen_target(config: Path | None, address: str | None, token_file: Path | None) -> ControlPlaneTarget:
+    return chosen_targets(read_settings(config), [address] if address else [], token_file)[0]

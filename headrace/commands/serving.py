@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 import uvloop
 
+from controlplane.config.addresses import split_address
 from controlplane.model import CapacityType
-from headrace.commands.options import ConfigFile, TokenFile, chosen_target, read_settings
+from headrace.commands.options import ConfigFile, TokenFile, chosen_targets, read_settings
 from headrace.run_controlplane import run_controlplane
 from headrace.run_envoy import envoy_argv
 from headrace.run_ext_proc import run_ext_proc
 from headrace.signals import run_until_stopped
-from headrace.telemetry import telemetry
+from headrace.telemetry import metrics_port, new_metrics, telemetry
 from headrace.up import running_system, write_ready_file
 from node_agent.agent import run_until_signalled
+from node_agent.metrics import AgentMetrics
 from node_agent.settings import AgentSettings, check_engine_url, default_node_id, parse_label, parse_model
 from node_agent.vram import read_gpus
 
@@ -113,14 +117,15 @@ def node(
     ] = CapacityType.ON_DEMAND,
     label: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Free label; repeatable.")] = None,
     drain_grace: Annotated[float, typer.Option(min=0, help="Seconds that requests may go on after SIGTERM.")] = 30.0,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Serves the agent's metrics there; without it, nowhere.")
+    ] = None,
 ) -> None:
     """Run the agent of one engine: it finds out what the engine serves, registers it, and reports its load."""
     settings = read_settings(config)
     agent = AgentSettings(
         engine_url=_checked(check_engine_url, engine_url, "--engine-url"),
-        control_planes=tuple(
-            chosen_target(config, address, token_file) for address in control_plane or settings.ext_proc.control_planes
-        ),
+        control_planes=chosen_targets(settings, control_plane or (), token_file),
         node_id=node_id or default_node_id(socket.gethostname(), engine_url),
         advertise=advertise,
         models=tuple(_checked(parse_model, text, "--model") for text in model or ()),
@@ -133,9 +138,15 @@ def node(
         labels=dict(_checked(parse_label, text, "--label") for text in label or ()),
         drain_grace=drain_grace,
     )
+    if metrics is not None:
+        _checked(split_address, metrics, "--metrics")
     gpus = read_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"))
-    with telemetry(settings.telemetry, "node"):
-        uvloop.run(run_until_signalled(agent, gpus))
+    registry = new_metrics()
+    with (
+        telemetry(settings.telemetry, "node"),
+        nullcontext() if metrics is None else metrics_port(metrics, registry),
+    ):
+        uvloop.run(run_until_signalled(agent, gpus, AgentMetrics(registry, time.time)))
 
 
 def _checked(parse: Callable[[str], T], text: str, option: str) -> T:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.config.addresses import split_address
+from controlplane.config.addresses import dialable, split_address
 from controlplane.config.load import load
 from controlplane.config.settings import AuthSettings, CallerSettings, ControlPlaneSettings, Settings, TlsSettings
 from controlplane.errors import ConfigurationError, HeadraceError
-from headrace.one_machine import dialable, fit_to_one_machine, next_port
+from headrace.credentials import control_planes
+from headrace.one_machine import fit_to_one_machine, next_port
 from support.system import FREE_PORTS
 
 
@@ -32,7 +33,7 @@ def test_every_port_0_becomes_a_port_of_its_own(tmp_path: Path) -> None:
     ports = [split_address(address)[1] for address in addresses]
     assert 0 not in ports
     assert len(set(ports)) == len(ports)
-    assert ext_proc.control_planes == (control.grpc,)
+    assert [each.address for each in control_planes(fitted)] == [control.grpc]
     assert ext_proc.advertise == (ext_proc.listen,)
 
 

@@ -148,7 +148,12 @@ def test_the_configuration_names_the_services_by_the_ports_they_listen_on(settin
         "filter": {split_address(ext_proc.listen)[1]},
     }
     assert control.xds_advertise is not None
-    for address in (*ext_proc.control_planes, control.xds_advertise, *ext_proc.advertise, *settings.etcd.endpoints):
+    for address in (
+        *settings.caller.control_planes,
+        control.xds_advertise,
+        *ext_proc.advertise,
+        *settings.etcd.endpoints,
+    ):
         host, port = split_address(address)
         assert host in SERVICES
         assert port in listening[host]

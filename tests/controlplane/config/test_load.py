@@ -71,7 +71,7 @@ def test_addresses_may_be_names_ips_and_unix_sockets(address: str) -> None:
 
 
 def test_anchors_and_aliases_work() -> None:
-    settings = load("ext_proc: {control_planes: &all ['a:1', 'b:2'], advertise: *all}", "h.yaml")
+    settings = load("{caller: {control_planes: &all ['a:1', 'b:2']}, ext_proc: {advertise: *all}}", "h.yaml")
     assert settings.ext_proc.advertise == ("a:1", "b:2")
 
 
@@ -122,10 +122,10 @@ ONE_FAULT = [
     ("ext_proc:\n  workers: true", "2: ext_proc.workers: must be a whole number, not true"),
     ("ext_proc:\n  workers: 1.5", "2: ext_proc.workers: must be a whole number, not 1.5"),
     ("ext_proc:\n  workers: 0", "2: ext_proc.workers: must be at least 1, not 0"),
-    ("ext_proc:\n  control_planes: []", "2: ext_proc.control_planes: must not be empty"),
+    ("policy:\n  context_classes: []", "2: policy.context_classes: must not be empty"),
     (
-        "ext_proc:\n  control_planes: 127.0.0.1:1",
-        "2: ext_proc.control_planes: must be a list, not '127.0.0.1:1'; write [] for none, [a, b] for two",
+        "caller:\n  control_planes: 127.0.0.1:1",
+        "2: caller.control_planes: must be a list, not '127.0.0.1:1'; write [] for none, [a, b] for two",
     ),
     ("control_plane: {auth: {insecure: yes}}", "1: control_plane.auth.insecure: must be true or false, not 'yes'"),
     ("gateway: 5", "1: gateway: must be a section with settings of its own, not 5"),
