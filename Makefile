@@ -32,8 +32,9 @@ check: $(HEADRACE) ## Lint, formatting, types, import contracts, proto lint
 	$(BIN)/lint-imports
 	$(BIN)/buf lint protos
 
-bench: $(HEADRACE) ## Measure; says which measurements there are
-	@echo "There are no benchmarks yet."
+bench: $(HEADRACE) ## Measure: the policy in microseconds, and how long the fleet's changes take
+	@$(BIN)/python bench/policy.py
+	@$(BIN)/python bench/fleet_changes.py
 
 protos: $(PACKAGES) ## Generate the message stubs again (make does so by itself when a proto changes)
 	$(BIN)/python protos/generate.py
