@@ -60,9 +60,9 @@ def main() -> None:
         }
         columns.append([_median_microseconds(step) for step in steps.values()])
         names = list(steps)
-    print(f"{'microseconds':<26}" + "".join(f"{size // 1000:>7} KB" for size in SIZES))  # noqa: T201
+    print(f"{'microseconds':<26}" + "".join(f"{size // 1000:>7} KB" for size in SIZES))
     for name, *medians in zip(names, *columns, strict=True):
-        print(f"{name:<26}" + "".join(f"{median:>10.1f}" for median in medians))  # noqa: T201
+        print(f"{name:<26}" + "".join(f"{median:>10.1f}" for median in medians))
 
 
 def _pool(tier: FormatTier, context: str) -> Pool:
