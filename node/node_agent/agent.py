@@ -21,6 +21,7 @@ from node_agent.detection import detect_engine
 from node_agent.engine import Engine
 from node_agent.http import EngineHttp
 from node_agent.membership import Membership, Sleep
+from node_agent.metrics import Observer
 from node_agent.probe import UNKNOWN, Probe, Reading
 from node_agent.registry import RegistryClient
 from node_agent.settings import AgentSettings
@@ -37,7 +38,7 @@ HEARTBEAT_SECONDS = 1.0
 IDLE_READINGS = 3
 
 
-async def run_until_signalled(settings: AgentSettings, gpus: Gpus) -> None:
+async def run_until_signalled(settings: AgentSettings, gpus: Gpus, observer: Observer) -> None:
     """Runs until SIGTERM or SIGINT and leaves the fleet gracefully; a second signal ends the waiting for requests.
 
     Raises ConfigurationError when the engine and the flags together do not describe a node.
@@ -51,7 +52,7 @@ async def run_until_signalled(settings: AgentSettings, gpus: Gpus) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signalled)
     try:
-        await run(settings, gpus, stop=stop, hurry=hurry)
+        await run(settings, gpus, observer, stop=stop, hurry=hurry)
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
@@ -60,6 +61,7 @@ async def run_until_signalled(settings: AgentSettings, gpus: Gpus) -> None:
 async def run(
     settings: AgentSettings,
     gpus: Gpus,
+    observer: Observer,
     *,
     stop: asyncio.Event,
     hurry: asyncio.Event,
@@ -84,10 +86,12 @@ async def run(
         if spec is None:
             return
         readings = Latest(UNKNOWN)
-        membership = Membership(registry, spec, readings, dice=dice, sleep=sleep)
+        membership = Membership(registry, spec, readings, observer, dice=dice, sleep=sleep)
         async with asyncio.TaskGroup() as group:
             tasks = (
-                group.create_task(_take_readings(Probe(engine), readings, membership, clock, sleep)),
+                group.create_task(
+                    _take_readings(Probe(engine), readings, membership, observer, clock=clock, sleep=sleep)
+                ),
                 group.create_task(_watch_description(describe, readings, membership, settings.describe_seconds, sleep)),
                 group.create_task(membership.keep()),
             )
@@ -129,11 +133,19 @@ async def _wait_for_description(describe: Describe, dice: Callable[[], float], s
 
 
 async def _take_readings(
-    probe: Probe, readings: Latest[Reading], membership: Membership, clock: Callable[[], float], sleep: Sleep
+    probe: Probe,
+    readings: Latest[Reading],
+    membership: Membership,
+    observer: Observer,
+    *,
+    clock: Callable[[], float],
+    sleep: Sleep,
 ) -> None:
     due = clock()
     while True:
-        readings.put(await probe.read())
+        reading = await probe.read()
+        observer.reading(reading.load)
+        readings.put(reading)
         registration = membership.session.value
         interval = registration.heartbeat_seconds if registration else HEARTBEAT_SECONDS
         # Readings that are late are not made up for.

@@ -13,6 +13,7 @@ from controlplane.errors import HeadraceError, RegistrationError, UnavailableErr
 from controlplane.latest import Latest
 from controlplane.model import NodeLoad, NodeSpec
 from node_agent.backoff import Backoff
+from node_agent.metrics import Observer
 from node_agent.probe import Reading
 from node_agent.registry import Acknowledged, Drain, Registration, RegistryClient, ReRegister
 
@@ -34,6 +35,7 @@ class Membership:
         registry: RegistryClient,
         spec: NodeSpec,
         readings: Latest[Reading],
+        observer: Observer,
         *,
         dice: Callable[[], float],
         sleep: Sleep,
@@ -42,6 +44,7 @@ class Membership:
         self.session = Latest[Registration | None](None)
         self._registry = registry
         self._readings = readings
+        self._observer = observer
         self._dice = dice
         self._sleep = sleep
         self._backoff = Backoff(dice)
@@ -52,8 +55,10 @@ class Membership:
         while True:
             registration = await self._register()
             self.session.put(registration)
+            self._observer.registered(True)
             wait = await self._keep_alive(registration)
             self.session.put(None)
+            self._observer.registered(False)
             await self._sleep(wait)
 
     async def drain(self) -> None:
@@ -67,12 +72,14 @@ class Membership:
         registration = self.session.value
         if registration is not None:
             await self._at_any(lambda: self._registry.deregister(registration.session_id))
+            self._observer.registered(False)
 
     async def _register(self) -> Registration:
         while True:
             try:
                 registration = await self._registry.register(self.spec)
             except RegistrationError as error:
+                self._observer.registration("refused")
                 wait = REFUSED_SECONDS * (0.5 + self._dice() / 2)
                 _log.error(
                     "registration refused by %s, tried again in %.0f s; to mend:\n%s",
@@ -81,9 +88,11 @@ class Membership:
                     "\n".join(f"  {fault}" for fault in error.faults),
                 )
             except UnavailableError as error:
+                self._observer.registration("unavailable")
                 wait = self._backoff.next()
                 _log.warning("registration failed, tried again in %.1f s: %s", wait, error)
             else:
+                self._observer.registration("ok")
                 self._backoff.reset()
                 _log.info(
                     "registered node=%s session=%s pools=%s control_plane=%s",
@@ -104,9 +113,11 @@ class Membership:
             try:
                 within = await self._report(registration)
             except UnknownSessionError:
+                self._observer.heartbeat("session_lost")
                 within = UNKNOWN_SESSION_WITHIN_SECONDS
             except (UnavailableError, RegistrationError) as error:
                 refused = isinstance(error, RegistrationError)
+                self._observer.heartbeat("refused" if refused else "unavailable")
                 wait = REFUSED_SECONDS * (0.5 + self._dice() / 2) if refused else self._backoff.next()
                 _log.warning("heartbeats interrupted, going on in %.1f s: %s", wait, error)
                 self._registry.turn()
@@ -130,13 +141,14 @@ class Membership:
                 self._backoff.reset()
                 match instruction:
                     case ReRegister(within_seconds):
+                        self._observer.heartbeat("session_lost")
                         _log.warning("session lost, registering anew session=%s", registration.session_id)
                         return within_seconds
-                    case Drain() if not self._draining:
-                        _log.info("draining by the control plane's instruction; it lasts until the agent is restarted")
-                        self._draining = True
                     case Drain() | Acknowledged():
-                        pass
+                        self._observer.heartbeat("ok")
+                        if isinstance(instruction, Drain) and not self._draining:
+                            _log.info("draining by the control plane's instruction, until the agent is restarted")
+                            self._draining = True
         return 0.0 if self._outdated(registration) else None
 
     async def _loads(self, registration: Registration) -> AsyncIterator[NodeLoad]:

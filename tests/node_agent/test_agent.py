@@ -13,11 +13,13 @@ from dataclasses import replace
 import grpc
 import httpx
 import pytest
+from prometheus_client import CollectorRegistry
 
 from controlplane import child
 from controlplane.errors import ConfigurationError
 from controlplane.grpc_calling import ControlPlaneTarget
 from node_agent.agent import run
+from node_agent.metrics import AgentMetrics
 from node_agent.settings import AgentSettings
 from node_agent.vram import Gpus
 from support.engine import EngineShape, FakeEngine, Fault, running_engine
@@ -33,9 +35,21 @@ class Agent:
     def __init__(self, settings: AgentSettings) -> None:
         self.stop, self.hurry = asyncio.Event(), asyncio.Event()
         self.waits: list[float] = []
+        self.metrics = CollectorRegistry()
         self.task = asyncio.create_task(
-            run(settings, Gpus(), stop=self.stop, hurry=self.hurry, dice=lambda: 0.5, sleep=self._sleep)
+            run(
+                settings,
+                Gpus(),
+                AgentMetrics(self.metrics, lambda: 1234.5),
+                stop=self.stop,
+                hurry=self.hurry,
+                dice=lambda: 0.5,
+                sleep=self._sleep,
+            )
         )
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.metrics.get_sample_value(f"headrace_node_{name}", labels)
 
     async def _sleep(self, seconds: float) -> None:
         self.waits.append(seconds)
@@ -306,6 +320,47 @@ async def test_an_engine_in_trouble_is_reported_unhealthy_and_healthy_again_afte
     assert len(registry.registered) == 1
 
 
+# --- metrics -------------------------------------------------------------------------------------------------------
+
+
+async def test_its_metrics_tell_of_engine_and_registration(
+    settings: AgentSettings, engine: FakeEngine, registry: ScriptedRegistry
+) -> None:
+    engine.shape = replace(engine.shape, max_num_seqs=2)
+    engine.set_fault(Fault.HOLD)
+    async with running_agent(settings) as agent:
+        async with held_requests(engine, 5):
+            await until(lambda: agent.metric("waiting") == 3)
+            assert (agent.metric("running"), agent.metric("engine_healthy")) == (2, 1)
+            assert agent.metric("kv_cache_use") == pytest.approx(engine.counters.kv_tokens / 65536)
+        await until(lambda: agent.metric("heartbeats_total", result="ok"))
+        assert agent.metric("registered") == 1
+        assert agent.metric("registrations_total", result="ok") == 1
+        assert agent.metric("heartbeat_acknowledged_timestamp_seconds") == 1234.5
+        engine.set_fault(Fault.UNAVAILABLE)
+        await until(lambda: agent.metric("engine_healthy") == 0)
+    assert agent.metric("registered") == 0
+
+
+async def test_its_metrics_count_what_goes_wrong(settings: AgentSettings, registry: ScriptedRegistry) -> None:
+    registry.refusal = (grpc.StatusCode.INVALID_ARGUMENT, "labels: too many")
+    async with running_agent(settings) as agent:
+        await until(lambda: agent.metric("registrations_total", result="refused"))
+        assert agent.metric("registered") == 0
+        registry.refusal, registry.unavailable = None, True
+        await until(lambda: agent.metric("registrations_total", result="unavailable"))
+        registry.unavailable = False
+        await until(lambda: agent.metric("registered") == 1)
+        registry.unavailable = True
+        registry.break_streams()
+        await until(lambda: agent.metric("heartbeats_total", result="unavailable"))
+        assert agent.metric("registered") == 1  # as far as it knows, until its lease is over
+        registry.unavailable = False
+        registry.forget_sessions()
+        await until(lambda: agent.metric("heartbeats_total", result="session_lost"))
+        await until(lambda: agent.metric("registrations_total", result="ok") == 2)
+
+
 # --- leaving -------------------------------------------------------------------------------------------------------
 
 
@@ -370,15 +425,17 @@ async def test_sigterm_makes_the_process_leave_and_end_with_0(
 
 
 PROGRAM = """
-import asyncio, sys
+import asyncio, sys, time
+from prometheus_client import CollectorRegistry
 from controlplane.grpc_calling import ControlPlaneTarget
 from node_agent.agent import run_until_signalled
+from node_agent.metrics import AgentMetrics
 from node_agent.settings import AgentSettings
 from node_agent.vram import Gpus
 
 url, registry = sys.argv[1:]
 settings = AgentSettings(url, (ControlPlaneTarget(registry),), "node-1", max_sequences=8)
-asyncio.run(run_until_signalled(settings, Gpus()))
+asyncio.run(run_until_signalled(settings, Gpus(), AgentMetrics(CollectorRegistry(), time.time)))
 """
 
 
