@@ -226,7 +226,8 @@ def _ask(endpoint: Endpoint, body: Body, request: HttpRequest, policy: Policy) -
         system=excerpt("\n".join(prompt.system), rules.head_chars, rules.tail_chars),
         first_user=excerpt(prompt.first_user, rules.head_chars, rules.tail_chars),
         last_user=excerpt(prompt.last_user, rules.head_chars, rules.tail_chars),
-        text=count_classes("\n".join(prompt.texts)),
+        # More pieces than are looked at: the raw body is more than its text, which errs on the safe side.
+        text=count_classes(request.body.decode(errors="replace") if prompt.is_cut else "\n".join(prompt.texts)),
         tool_bytes=tool_bytes,
         tools=tools,
         messages=prompt.messages,

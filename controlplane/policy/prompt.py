@@ -13,6 +13,9 @@ from controlplane.policy.text import cut_data_uris
 
 # How deep content may hold content: a tool result's parts in a message's parts.
 _MAX_DEPTH = 3
+# Messages and parts that are looked at. No conversation has so many, and looking at millions of empty ones, which fit
+# into a body, would take seconds.
+_MOST_PIECES = 20_000
 # Prompts may be given as token ids. Four bytes each is at least one token by any ratio for prose.
 _TEXT_OF_AN_ID = "aaaa"
 
@@ -39,6 +42,16 @@ class Prompt:
     messages: int = 0
     images: int = 0
     call_bytes: int = 0
+    pieces: int = 0
+    is_cut: bool = False
+    """There were more pieces than are looked at: what was gathered is not the whole prompt."""
+
+    def take(self, pieces: list[Any]) -> list[Any]:
+        """Those of the pieces that are still looked at."""
+        left = _MOST_PIECES - self.pieces
+        self.is_cut = self.is_cut or len(pieces) > left
+        self.pieces += min(len(pieces), left)
+        return pieces if len(pieces) <= left else pieces[:left]
 
 
 def read_prompt(endpoint: Endpoint, body: PromptFields) -> Prompt:
@@ -67,7 +80,7 @@ def _read_system(prompt: Prompt, content: object) -> None:
 def _read_messages(prompt: Prompt, messages: object) -> None:
     if not isinstance(messages, list):
         return
-    for message in messages:
+    for message in prompt.take(messages):
         if isinstance(message, dict):
             _read_message(prompt, message.get("role"), message.get("content"))
             _read_calls(prompt, message)
@@ -92,7 +105,7 @@ def _read_content(prompt: Prompt, content: object, depth: int) -> None:
         prompt.texts.append(text)
         prompt.images += uris
     elif isinstance(content, list) and depth < _MAX_DEPTH:
-        for part in content:
+        for part in prompt.take(content):
             if isinstance(part, dict):
                 _read_part(prompt, part, depth)
             elif isinstance(part, str):
@@ -117,7 +130,7 @@ def _read_calls(prompt: Prompt, message: dict[str, Any]) -> None:
     """Calls that the model made before: in a chat message, or as an item of its own in the responses API."""
     calls = message.get("tool_calls")
     if isinstance(calls, list):
-        for call in calls:
+        for call in prompt.take(calls):
             if isinstance(call, dict):
                 _read_call(prompt, call.get("function"))
     _read_call(prompt, message.get("function_call"))
@@ -137,10 +150,11 @@ def _read_completion(prompt: Prompt, given: object) -> None:
     if isinstance(given, str):
         _read_message(prompt, "user", given)
     elif isinstance(given, list):
-        for item in given:
-            if isinstance(item, str):
-                _read_message(prompt, "user", item)
         ids = sum(len(item) if isinstance(item, list) else isinstance(item, int) for item in given)
+        if not ids:
+            for item in prompt.take(given):
+                if isinstance(item, str):
+                    _read_message(prompt, "user", item)
         if ids:
             prompt.texts.append(_TEXT_OF_AN_ID * ids)
     # A completion has no chat template around it.

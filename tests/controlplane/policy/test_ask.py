@@ -404,3 +404,25 @@ def test_a_damaged_body_is_read_or_refused_without_a_5xx(cut: int, junk: bytes) 
     damaged = whole[:cut] + junk + whole[cut + len(junk) :]
     result = parse(make_request(damaged), POLICY)
     assert isinstance(result, Ask) or result.status == 400
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [{}] * 25_000},
+        {"messages": [{"role": "user", "content": [{}] * 25_000}]},
+        {"messages": [{"role": "assistant", "tool_calls": [{}] * 25_000}]},
+    ],
+)
+def test_more_pieces_than_are_looked_at_are_measured_by_the_raw_body(body: dict[str, Any]) -> None:
+    request = make_request({"model": "llama", **body})
+    ask = parse(request, POLICY)
+    assert isinstance(ask, Ask)
+    assert ask.text.total == len(request.body)
+    assert ask.messages <= 20_000
+
+
+def test_a_conversation_of_thousands_of_messages_is_read_whole() -> None:
+    messages = [{"role": "user", "content": "ab"}] * 19_000
+    ask = make_ask({"model": "llama", "messages": messages})
+    assert (ask.messages, ask.text.letters) == (19_000, 38_000)

@@ -386,6 +386,18 @@ def test_promises_hold_for_any_fleet(
         assert Reason.EXCEEDS_EVERY_CONTEXT in decision.reasons
 
 
+def test_each_alternative_says_which_of_its_signals_an_operator_has_overridden() -> None:
+    overloaded = replace(make_pool("full", load=PoolLoad(0, 100)), overridden=("waiting",))
+    gone = replace(make_pool("full", "long", ready=0), overridden=("running",))
+    decision = decide(NEUTRAL, make_table(overloaded, gone, make_pool("quantized")), None)
+    assert Reason.SPILLED_UNDER_LOAD in decision.reasons
+    assert {a.pool: a.overridden for a in decision.alternatives} == {
+        "llama/full/long/on_demand": ("running",),
+        "llama/full/short/on_demand": ("waiting",),
+        "llama/quantized/short/on_demand": (),
+    }
+
+
 # --- what would change it ------------------------------------------------------------------------------------------
 
 
