@@ -62,7 +62,19 @@ def test_version_and_help(run: Run) -> None:
     assert run("--version").out.startswith("headrace ")
     shown = run("--help")
     assert shown.status == 0
-    for command in ("up", "nodes", "pools", "decisions", "status", "explain", "drain", "policy", "config", "node"):
+    for command in (
+        "up",
+        "nodes",
+        "pools",
+        "decisions",
+        "status",
+        "explain",
+        "drain",
+        "policy",
+        "override",
+        "config",
+        "node",
+    ):
         assert command in shown.out
 
 
@@ -196,6 +208,9 @@ def test_a_file_that_is_no_text_is_told(run: Run, tmp_path: Path) -> None:
         ("drain", "n"),
         ("policy", "get"),
         ("policy", "reset"),
+        ("override", "set", FULL, "--waiting", "1", "--for", "10m"),
+        ("override", "list", "--json"),
+        ("override", "clear", FULL),
         ("explain", "-"),
     ],
 )
@@ -221,7 +236,20 @@ def test_a_token_file_that_is_not_there_is_named(run: Run, tmp_path: Path) -> No
     assert ended.err == f"caller.token_file: {tmp_path / 'none'} cannot be read: No such file or directory\n"
 
 
-@pytest.mark.parametrize("command", [("nodes", "--no-such"), ("no-such",), ("decisions", "-n", "0"), ("drain",)])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("nodes", "--no-such"),
+        ("no-such",),
+        ("decisions", "-n", "0"),
+        ("drain",),
+        ("override", "set", FULL, "--waiting", "1"),
+        ("override", "set", FULL, "--waiting", "1", "--for", "soon"),
+        ("override", "set", FULL, "--waiting", "-1", "--for", "10m"),
+        ("override", "set", FULL, "--running", str(2**31), "--for", "10m"),
+        ("node", "--engine-url", "http://127.0.0.1:8000", "--metrics", "nowhere"),
+    ],
+)
 def test_usage_errors_have_status_2(run: Run, command: tuple[str, ...]) -> None:
     ended = run(*command)
     assert ended.status == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace import tables
-from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, node_pb2
+from headrace_protos.headrace.v1 import admin_pb2, decision_pb2, fleet_pb2, node_pb2
 
 LONG = "a-model-with-a-rather-long-name/of/several/parts-" * 3
 
@@ -43,6 +43,33 @@ def test_decisions(capsys: pytest.CaptureFixture[str]) -> None:
     for word in ("[fd00::7]:8000", "session_pinned, spilled_under_load", "1250 ms", "5+0", "the filter was not asked"):
         assert word in out
     assert "client left downstream_connection_termination" in out
+
+
+def test_what_is_overridden_stands_out(capsys: pytest.CaptureFixture[str]) -> None:
+    load = fleet_pb2.PoolLoad(running=3, waiting=100)
+    tables.show_pools([fleet_pb2.Pool(name="[b]p", load=load, overridden=["waiting"]), fleet_pb2.Pool(name="q")])
+    out = capsys.readouterr().out
+    assert "100 OVERRIDDEN" in out
+    assert out.count("OVERRIDDEN") == 1
+
+    alternatives = [
+        decision_pb2.Alternative(pool="[b]p", overridden=["waiting"], scores={"room": 0.0}),
+        decision_pb2.Alternative(pool="q", scores={"room": 1.0}),
+    ]
+    decision = decision_pb2.Decision(reasons=["spilled_under_load"], alternatives=alternatives)
+    tables.show_decisions([decision_pb2.RecordedDecision(decision=decision)])
+    assert "spilled_under_load OVERRIDDEN" in capsys.readouterr().out
+    tables.show_explanation(decision)
+    out = capsys.readouterr().out
+    assert "[b]p OVERRIDDEN" in out
+    assert out.count("OVERRIDDEN") == 1
+
+
+def test_overrides(capsys: pytest.CaptureFixture[str]) -> None:
+    tables.show_overrides([admin_pb2.Override(pool="[b]p", waiting=0, kv_cache_use=0.5, seconds_left=59.6)])
+    assert capsys.readouterr().out.splitlines()[1].split() == ["[b]p", "-", "0", "50%", "60"]
+    tables.show_overrides([])
+    assert capsys.readouterr().out.splitlines()[-1] == "none"
 
 
 def test_a_status_keeps_each_line_whole(capsys: pytest.CaptureFixture[str]) -> None:
