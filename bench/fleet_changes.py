@@ -41,9 +41,7 @@ async def main(rounds: int) -> None:
         }
     print(f"{'seconds':46} {'min':>8} {'median':>8} {'max':>8} {'rounds':>7}")
     for name, seconds in rows.items():
-        print(
-            f"{name:46} {min(seconds):8.3f} {statistics.median(seconds):8.3f} {max(seconds):8.3f} {len(seconds):7}"
-        )
+        print(f"{name:46} {min(seconds):8.3f} {statistics.median(seconds):8.3f} {max(seconds):8.3f} {len(seconds):7}")
 
 
 async def repeat(rounds: int, measure: Callable[[], Any]) -> list[float]:

@@ -23,8 +23,8 @@ async def run_ext_proc(settings: Settings, worker: int) -> None:
     With several workers each has an address of its own in `ext_proc.advertise`; the first has the health and metrics
     ports as configured, and each further one the next ports.
     """
-    # A body of millions of empty lists makes millions of objects, none of them garbage yet: Python's own thresholds have
-    # all of them looked at again and again, which doubles the time that the worker answers nobody else.
+    # A body of millions of empty lists makes millions of objects, none of them garbage: with Python's own thresholds
+    # all are looked at again and again, which doubles the time that the worker answers nobody else.
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     metrics = new_metrics()

@@ -159,7 +159,7 @@ async def _trouble_of_grpc(server: ControlPlaneTarget) -> str | None:
     """Why a gRPC server is not ready; None when it is."""
     async with server.open() as channel:
         try:
-            check = health_pb2_grpc.HealthStub(channel).Check  # type: ignore[attr-defined]
+            check = health_pb2_grpc.HealthStub(channel).Check
             answer = await check(health_pb2.HealthCheckRequest(), timeout=CHECK_SECONDS)
         except grpc.aio.AioRpcError as error:
             return f"{server} does not answer: {error.details()}"
