@@ -13,7 +13,7 @@ from controlplane.policy.ask import endpoint_of, parse
 from controlplane.policy.budget import sequence_tokens
 from controlplane.policy.decide import decide, refused
 from controlplane.policy.select import CONTEXT_TOO_SMALL
-from controlplane.policy.table import RoutingTable, compile_table
+from controlplane.policy.table import RoutingTable, without_loads
 
 
 def explain_request(request: HttpRequest, table: RoutingTable) -> Decision:
@@ -73,8 +73,7 @@ def _fewer_tokens(ask: Ask, table: RoutingTable, decision: Decision) -> Iterator
 def _no_load(ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: Decision) -> Iterator[str]:
     if all(pool.load is None for pool in table.pools):
         return
-    idle = compile_table(table.version, (replace(pool, load=None) for pool in table.pools), table.policy)
-    other = decide(ask, idle, pin)
+    other = decide(ask, without_loads(table), pin)
     if other.pool and decision.pool and other.pool.name != decision.pool.name:
         yield f"without load it would go to {other.pool.name}"
 

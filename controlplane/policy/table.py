@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controlplane.model import CapacityType, FormatTier, Pool
 from controlplane.policy.classify import Classifier, compile_rules
@@ -52,6 +52,11 @@ def compile_table(version: str, pools: Iterable[Pool], policy: Policy) -> Routin
     candidates = tuple(_candidate(pool, policy) for pool in ordered)
     models = tuple(sorted({pool.model for pool in ordered}))
     return RoutingTable(version, ordered, policy, compile_rules(policy.sensitivity), _names(candidates, models), models)
+
+
+def without_loads(table: RoutingTable) -> RoutingTable:
+    """The table with every load unknown, for when its loads are too old to say anything: unknown counts as room."""
+    return compile_table(table.version, (replace(pool, load=None) for pool in table.pools), table.policy)
 
 
 def _names(candidates: tuple[Candidate, ...], models: tuple[str, ...]) -> Mapping[str, tuple[Candidate, ...]]:

@@ -12,6 +12,7 @@ import grpc
 from controlplane import messages
 from controlplane.config.load import policy_from_json
 from controlplane.errors import ConfigurationError
+from controlplane.fleet import FRESH_SECONDS
 from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.policy.table import RoutingTable, compile_table
 from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
@@ -20,6 +21,8 @@ _log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS = 0.05
 LONGEST_RETRY_SECONDS = 5.0
+# Loads that are older than this say nothing about now, as in the control plane.
+ALONE_SECONDS = FRESH_SECONDS
 
 
 def routing_table(message: fleet_pb2.RoutingTable) -> RoutingTable:
@@ -40,7 +43,8 @@ class Observer(Protocol):
 
 
 class Feed:
-    """Watches the routing table for as long as `run` runs, and calls `on_table` with each new one.
+    """Watches the routing table for as long as `run` runs: calls `on_table` with each new one, and `on_alone` when no
+    control plane has been heard for ALONE_SECONDS.
 
     A table that cannot be read, as of another version of Headrace, is not taken: the last one stays in force, and
     another control plane is tried. `dice` gives numbers in [0, 1) for the jitter of reconnects.
@@ -51,25 +55,32 @@ class Feed:
         targets: Sequence[ControlPlaneTarget],
         worker_id: str,
         on_table: Callable[[RoutingTable], Awaitable[None]],
+        on_alone: Callable[[], None],
         observer: Observer,
+        *,
         dice: Callable[[], float],
     ) -> None:
         self._targets = tuple(targets)
         self._worker_id = worker_id
         self._on_table = on_table
+        self._on_alone = on_alone
         self._observer = observer
         self._dice = dice
+        self._alone: asyncio.TimerHandle | None = None
         self._fault = ""
 
     async def run(self) -> None:
         retry = FIRST_RETRY_SECONDS
         turn = 0
-        while True:
-            if await self._watch(self._targets[turn % len(self._targets)]):
-                retry = FIRST_RETRY_SECONDS
-            turn += 1
-            await asyncio.sleep(retry * (0.5 + self._dice() / 2))
-            retry = min(retry * 2, LONGEST_RETRY_SECONDS)
+        try:
+            while True:
+                if await self._watch(self._targets[turn % len(self._targets)]):
+                    retry = FIRST_RETRY_SECONDS
+                turn += 1
+                await asyncio.sleep(retry * (0.5 + self._dice() / 2))
+                retry = min(retry * 2, LONGEST_RETRY_SECONDS)
+        finally:
+            self._heard()
 
     async def _watch(self, target: ControlPlaneTarget) -> bool:
         """Watch at one control plane until it fails, or sends what cannot be read; whether what it sent was good."""
@@ -81,6 +92,7 @@ class Feed:
                 async for update in stub.WatchRoutingTable(request, metadata=target.metadata):
                     if not await self._take(update.table):
                         return False
+                    self._heard()
                     if not received:
                         received = True
                         self._observer.feed_connected(True)
@@ -94,7 +106,14 @@ class Feed:
             )
         finally:
             self._observer.feed_connected(False)
+            if self._alone is None:
+                self._alone = asyncio.get_running_loop().call_later(ALONE_SECONDS, self._on_alone)
         return received
+
+    def _heard(self) -> None:
+        if self._alone is not None:
+            self._alone.cancel()
+            self._alone = None
 
     async def _take(self, message: fleet_pb2.RoutingTable) -> bool:
         """Pass a table on; whether it could be read."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.grpc_serving import bind, new_server
-from controlplane.policy.table import RoutingTable
+from controlplane.policy.table import RoutingTable, without_loads
 from ext_proc.feed import Feed
 from ext_proc.metrics import FilterMetrics
 from ext_proc.pins import FailOpenPins, MemoryPins
@@ -47,7 +47,7 @@ class FilterServer:
         self._transport = GrpcAioTransport(listen, router.answer, max_body_bytes=max_body_bytes)
         self._health_server = new_server([], self._transport.health)
         self.health_address = bind(self._health_server, health)
-        self._feed = Feed(control_planes, worker_id, self._take, metrics, dice)
+        self._feed = Feed(control_planes, worker_id, self._take, self._forget_loads, metrics, dice=dice)
 
     async def run(self, stop: asyncio.Event) -> None:
         await self._transport.health.set_ready(False)
@@ -71,6 +71,11 @@ class FilterServer:
         self._metrics.table_received({pool.name for pool in table.pools}, time.time())
         if first:
             await self._transport.health.set_ready(True)
+
+    def _forget_loads(self) -> None:
+        if self._table is not None:
+            _log.warning("no control plane is heard: deciding without the pools' loads, which are too old")
+            self._table = without_loads(self._table)
 
     async def _count_sessions(self) -> None:
         while True:

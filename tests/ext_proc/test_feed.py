@@ -17,6 +17,7 @@ from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.messages import pool_message
 from controlplane.policy.settings import Policy
 from controlplane.policy.table import RoutingTable
+from ext_proc import feed
 from ext_proc.feed import Feed, routing_table
 from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 from support.asks import make_pool
@@ -90,6 +91,7 @@ class Seen:
     tables: list[RoutingTable] = field(default_factory=list)
     connected: bool = False
     unusable: int = 0
+    alone: int = 0
 
     async def take(self, table: RoutingTable) -> None:
         self.tables.append(table)
@@ -99,6 +101,9 @@ class Seen:
 
     def table_unusable(self) -> None:
         self.unusable += 1
+
+    def left_alone(self) -> None:
+        self.alone += 1
 
     @property
     def versions(self) -> list[str]:
@@ -116,11 +121,11 @@ async def running_feed(count: int = 1) -> AsyncIterator[tuple[Seen, list[Control
             stack.push_async_callback(plane.stop)
         targets = [ControlPlaneTarget(plane.address, token="t") for plane in planes]
         async with asyncio.TaskGroup() as tasks:
-            feed = tasks.create_task(Feed(targets, "w", seen.take, seen, lambda: 0.0).run())
+            feeding = tasks.create_task(Feed(targets, "w", seen.take, seen.left_alone, seen, dice=lambda: 0.0).run())
             try:
                 yield seen, planes
             finally:
-                feed.cancel()
+                feeding.cancel()
 
 
 async def test_the_first_table_and_each_next_one_arrive_in_order() -> None:
@@ -133,6 +138,30 @@ async def test_the_first_table_and_each_next_one_arrive_in_order() -> None:
         assert seen.connected
         assert [pool.tier for pool in seen.tables[0].pools] == ["full", "quantized"]
         assert (plane.watchers, plane.tokens) == (["w"], ["Bearer t"])
+
+
+async def test_it_tells_once_that_no_control_plane_has_been_heard_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "ALONE_SECONDS", 0.1)
+    async with running_feed() as (seen, [plane]):
+        plane.publish(table_message("1"))
+        await until(lambda: seen.connected)
+        await plane.stop()
+        await until(lambda: seen.alone == 1)
+        await plane.start(plane.address)
+        await until(lambda: seen.connected)
+        assert seen.alone == 1
+        await plane.stop()
+        await until(lambda: seen.alone == 2)
+
+
+async def test_a_control_plane_that_comes_back_in_time_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "ALONE_SECONDS", 3.0)
+    async with running_feed() as (seen, [plane]):
+        plane.publish(table_message("1"))
+        await until(lambda: seen.connected)
+        plane.fail()
+        await until(lambda: len(plane.watchers) == 2 and seen.connected)
+        assert seen.alone == 0
 
 
 async def test_when_a_control_plane_fails_another_one_is_watched() -> None:

@@ -16,6 +16,7 @@ from controlplane.policy.decide import decide, refused
 from controlplane.policy.explain import explain
 from controlplane.policy.pins import tier_to_pin
 from controlplane.policy.settings import ContextClass, LostTier, Policy, SelectionRules, SessionRules
+from controlplane.policy.table import compile_table, without_loads
 from support.asks import BUSY, IDLE, OVERLOADED, make_ask, make_chat, make_pool, make_request, make_table
 
 SENSITIVE = make_chat("Write Python code", temperature=0)
@@ -428,3 +429,10 @@ def test_explaining_decides_as_the_filter_does() -> None:
     table = make_table(*pools(full_short=OVERLOADED))
     for ask in (SENSITIVE, NEUTRAL, TOLERANT, LONG):
         assert replace(explain(ask, table, None), would_change=()) == decide(ask, table, None)
+
+
+def test_without_loads_an_overloaded_pool_has_room_again() -> None:
+    table = compile_table("1", (make_pool("full", load=OVERLOADED), make_pool("quantized", load=IDLE)), Policy())
+    ask = make_chat("Hello.", temperature=0.5)
+    assert decide(ask, table, None).reasons == (Reason.NEUTRAL_PREFERS_FULL, Reason.SPILLED_UNDER_LOAD)
+    assert decide(ask, without_loads(table), None).reasons == (Reason.NEUTRAL_PREFERS_FULL,)
