@@ -55,8 +55,10 @@ def compile_table(version: str, pools: Iterable[Pool], policy: Policy) -> Routin
 
 
 def without_loads(table: RoutingTable) -> RoutingTable:
-    """The table with every load unknown, for when its loads are too old to say anything: unknown counts as room."""
-    return compile_table(table.version, (replace(pool, load=None) for pool in table.pools), table.policy)
+    """The table with every load unknown, measured or overridden, for when its loads are too old to say anything:
+    unknown counts as room."""
+    pools = (replace(pool, load=None, overridden=()) for pool in table.pools)
+    return compile_table(table.version, pools, table.policy)
 
 
 def _names(candidates: tuple[Candidate, ...], models: tuple[str, ...]) -> Mapping[str, tuple[Candidate, ...]]:

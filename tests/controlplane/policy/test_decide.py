@@ -436,3 +436,10 @@ def test_without_loads_an_overloaded_pool_has_room_again() -> None:
     ask = make_chat("Hello.", temperature=0.5)
     assert decide(ask, table, None).reasons == (Reason.NEUTRAL_PREFERS_FULL, Reason.SPILLED_UNDER_LOAD)
     assert decide(ask, without_loads(table), None).reasons == (Reason.NEUTRAL_PREFERS_FULL,)
+
+
+def test_without_loads_nothing_is_overridden_either() -> None:
+    table = make_table(replace(make_pool("full", load=OVERLOADED), overridden=("waiting",)), make_pool("quantized"))
+    decision = decide(NEUTRAL, without_loads(table), None)
+    assert decision.reasons == (Reason.NEUTRAL_PREFERS_FULL,)
+    assert [a.overridden for a in decision.alternatives] == [(), ()]
