@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -40,15 +40,16 @@ class _PolicyInForce:
 class Publisher:
     """`configured` is the policy of the configuration, which an operator's policy in etcd replaces.
 
-    `on_view` gets each view before it is in force, and keeps it from being so by raising. `on_fault` is told each time
-    that a view could not be made or was refused; the last good one then stays. `clock` gives Unix seconds.
+    `on_view` gets each view before it is in force, may take its time, and keeps it from being so by raising. `on_fault`
+    is told each time that a view could not be made or was refused; the last good one then stays. `clock` gives Unix
+    seconds.
     """
 
     def __init__(
         self,
         configured: Policy,
         current: CurrentView,
-        on_view: Callable[[View], None],
+        on_view: Callable[[View], Awaitable[None]],
         on_fault: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
@@ -79,14 +80,14 @@ class Publisher:
                     await self._arrived.wait()
             self._arrived.clear()
             if self._latest is not None:
-                self._publish(self._latest)
+                await self._publish(self._latest)
             await asyncio.sleep(COALESCE_SECONDS)
 
-    def _publish(self, state: FleetState) -> None:
+    async def _publish(self, state: FleetState) -> None:
         """One node that this version cannot cope with must end neither the control plane nor the traffic."""
         try:
             view = self._view_of(state)
-            self._on_view(view)
+            await self._on_view(view)
         except Exception as error:
             fault = f"{type(error).__name__}: {error}"
             if fault != self.view_fault:

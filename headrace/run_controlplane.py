@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from importlib import metadata
 
 from controlplane.config.settings import Settings
@@ -36,6 +37,7 @@ from xds_server.stream import Rejected
 _log = logging.getLogger(__name__)
 
 STOP_SECONDS = 2.0
+HELD_SECONDS = 2.0
 TICK_SECONDS = 1.0
 DISCOVERY_SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 
@@ -115,11 +117,18 @@ class ControlPlane:
             await self._set_ready(False)
             await asyncio.gather(fleet_server.stop(STOP_SECONDS), envoy_server.stop(STOP_SECONDS))
 
-    def _publish(self, view: View) -> None:
-        """Envoy gets the clusters before filters learn of the pools, so that no filter names one that Envoy lacks."""
+    async def _publish(self, view: View) -> None:
+        """Filters learn of a new pool only when Envoys can lead to it: a request that is sent sooner would be refused.
+
+        An Envoy that is stuck holds back the others' new pools for HELD_SECONDS, and no longer.
+        """
         snapshot = snapshot_of(view.fleet, self._settings)
         if self._discovery.snapshot is None or self._discovery.snapshot.version != snapshot.version:
             self._discovery.publish(snapshot)
+        if not _names(view) <= _names(self._current.value):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HELD_SECONDS):
+                    await self._discovery.until_held()
         self._metrics.view_published(view.fleet, len(view.sessions))
 
     def _record(self, recorded: decision_pb2.RecordedDecision) -> None:
@@ -173,6 +182,10 @@ class ControlPlane:
                 now=time.time(),
             ),
         )
+
+
+def _names(view: View | None) -> set[str]:
+    return {pool.name for pool in view.fleet.pools} if view else set()
 
 
 class _XdsObserver:

@@ -47,7 +47,7 @@ class Published:
     def __post_init__(self) -> None:
         self.publisher = Publisher(CONFIGURED, self.current, self._take, self._count, lambda: self.now)
 
-    def _take(self, view: View) -> None:
+    async def _take(self, view: View) -> None:
         if self.refuse is not None:
             raise self.refuse
         self.views.append(view)

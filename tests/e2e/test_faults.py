@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from e2e.conftest import rejections
-from headrace_protos.headrace.v1 import fleet_pb2
+from headrace_protos.headrace.v1 import fleet_pb2, node_pb2, registry_pb2, registry_pb2_grpc
 from support.engine import EngineShape, FakeEngine, Fault, running_engine
 from support.system import FREE_PORTS, RunningSystem, running_system
 from support.waiting import until
@@ -87,6 +87,26 @@ async def test_a_node_that_registers_gets_traffic_and_one_that_leaves_gets_none(
         served = len(engine.inference_requests)
         assert served == 1
     assert (await send(system)).status_code in (404, 503)
+
+
+async def test_the_first_request_that_a_filter_sends_to_a_new_pool_is_answered(system: RunningSystem) -> None:
+    async with (
+        running_engine(EngineShape(model=MODEL)) as engine,
+        grpc.aio.insecure_channel(system.addresses["grpc"]) as channel,
+    ):
+        registry = registry_pb2_grpc.RegistryStub(channel)
+        for number in range(10):
+            model = node_pb2.ServedModel(
+                id=f"new-{number}", served_name=MODEL, format="fp16", max_context=4096, max_sequences=8
+            )
+            spec = node_pb2.NodeSpec(node_id="new", address=engine.address, models=[model], health_path="/health")
+            registered = await registry.Register(registry_pb2.RegisterRequest(node=spec))
+            statuses = set()
+            while 200 not in statuses:
+                response = await system.http.post("/v1/chat/completions", json={**BODY, "model": f"new-{number}"})
+                statuses.add(response.status_code)
+                assert statuses <= {404, 200}, response.text
+        await registry.Deregister(registry_pb2.DeregisterRequest(session_id=registered.session_id))
 
 
 async def test_a_node_whose_agent_is_killed_leaves_within_its_lease(system: RunningSystem) -> None:

@@ -256,3 +256,32 @@ def _others_of(snapshot):
             message = type_()
             resource.body.Unpack(message)
             yield message
+
+
+async def test_once_an_envoy_holds_a_snapshot_its_new_pool_answers_the_first_request(world, client):
+    one = await world.engine("one")
+    await world.service.until_held()  # no Envoy, nothing to wait for
+    world.publish()
+    envoy = await world.envoy()
+    url = await envoy.gateway()
+    for number in range(10):
+        pool = f"p{number}"
+        world.filter.decide = lambda _, pool=pool: to_pool(pool)
+        world.publish(PoolCluster(pool, (one.endpoint,)))
+        async with asyncio.timeout(5):
+            await world.service.until_held()
+        assert (await client.post(url + "/v1/completions", json={})).status_code == 200
+
+
+async def test_waiting_until_a_snapshot_is_held_goes_on_while_an_envoy_refuses_it(world):
+    world.publish()
+    await (await world.envoy()).gateway()
+    await world.service.until_held()
+    world.publish(PoolCluster("p1", (BAD,)))
+    await until(lambda: world.notes.rejections)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await world.service.until_held()
+    world.publish()
+    async with asyncio.timeout(5):
+        await world.service.until_held()

@@ -74,6 +74,7 @@ class DiscoveryService(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
         self._identifier = identifier
         self._rejections = Rejections()
         self._sessions: set[_Session] = set()
+        self._changed = asyncio.Event()
 
     def add_to(self, server: grpc.aio.Server) -> None:
         ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(self, server)
@@ -90,6 +91,22 @@ class DiscoveryService(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
         self._rejections.forget_good(unless=snapshot.in_use)
         for session in self._sessions:
             session.wake.set()
+
+    async def until_held(self) -> None:
+        """Waits until every Envoy that is connected holds the snapshot that is published now, whole and in use.
+
+        Does not end while one of them refuses a part of it, or is stuck: give it a timeout.
+        """
+        while not self._is_held():
+            await self._changed.wait()
+
+    def _is_held(self) -> bool:
+        version = self.snapshot.version if self.snapshot else ""
+        return all(s.stream.acknowledged_version == version for s in self._sessions if s.stream.node.id)
+
+    def _tell_change(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     def states(self) -> tuple[EnvoyState, ...]:
         """Of the Envoys that are connected now, by node id."""
@@ -125,6 +142,7 @@ class DiscoveryService(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
                 writer.cancel()
         finally:
             self._sessions.discard(session)
+            self._tell_change()
             if session.stream.node.id:
                 self._observer.disconnected(session.stream.node.id)
         if fault is not None:
@@ -159,6 +177,7 @@ class DiscoveryService(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
                 case None:
                     pass
             session.wake.set()
+            self._tell_change()
 
     async def _write(self, session: _Session, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         """Snapshots that come while an Envoy is slow to read are skipped but for the last; no other Envoy waits."""
