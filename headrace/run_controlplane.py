@@ -30,6 +30,7 @@ from headrace.signals import stop_requested
 from headrace.telemetry import metrics_port, new_metrics, telemetry
 from headrace_protos.envoy.service.accesslog.v3 import als_pb2_grpc
 from headrace_protos.headrace.v1 import admin_pb2_grpc, decision_pb2, fleet_pb2, fleet_pb2_grpc, registry_pb2_grpc
+from node_agent import backoff
 from xds_server.resource import ResourceType
 from xds_server.server import DiscoveryService, EnvoyState
 from xds_server.stream import Rejected
@@ -39,6 +40,9 @@ _log = logging.getLogger(__name__)
 STOP_SECONDS = 2.0
 HELD_SECONDS = 2.0
 TICK_SECONDS = 1.0
+# What an agent may take to be back after a long outage: its longest wait between two tries, that before it registers
+# anew, and something for a busy machine.
+COME_BACK_SECONDS = backoff.LONGEST_SECONDS + registry.RE_REGISTER_WITHIN_SECONDS + 3.0
 DISCOVERY_SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 
 
@@ -53,7 +57,7 @@ class ControlPlane:
         self._store = NodeStore(
             client, keys, formats=lambda: self._policy.formats, lease_seconds=int(settings.control_plane.lease)
         )
-        self._follower = FleetFollower(client, keys, grace=settings.control_plane.lease)
+        self._follower = FleetFollower(client, keys, grace=max(settings.control_plane.lease, COME_BACK_SECONDS))
         self._current = CurrentView(None)
         self._publisher = Publisher(settings.policy, self._current, self._publish, metrics.view_failed, time.time)
         self._decisions = RecentDecisions(settings.control_plane.recent_decisions)

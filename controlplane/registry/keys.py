@@ -4,11 +4,14 @@
     loads/<node_id>          the node's last load with the id of the session that reported it, as JSON
     sessions/<session_id>    the node's id; exists exactly as long as the session is the node's present one
     addresses/<ip:port>      the node's id; keeps two nodes from holding one address
+    remembered/<node_id>     the node session once more, as JSON, without a lease
     policy                   the policy that operators set, as they wrote it
     overrides/<pool>         what an operator has put in the place of a pool's load, as JSON
 
-The policy stays until it is reset. An override has a lease of its own, that of its duration; all else belongs to the
-node's lease and goes with it.
+The policy stays until it is reset. An override has a lease of its own, that of its duration. `remembered/` outlives the
+node's lease, so that a control plane that was away for longer knows whom to wait for: it is written and deleted in one
+transaction with `nodes/`, and after the lease has ended, deleted by the control planes that have given the node up. All
+else belongs to the node's lease and goes with it.
 """
 
 from __future__ import annotations
@@ -29,6 +32,10 @@ class Keys:
         return f"{self.prefix}loads/"
 
     @property
+    def remembered(self) -> str:
+        return f"{self.prefix}remembered/"
+
+    @property
     def policy(self) -> str:
         return f"{self.prefix}policy"
 
@@ -41,6 +48,9 @@ class Keys:
 
     def load(self, node_id: str) -> str:
         return f"{self.loads}{node_id}"
+
+    def remembered_node(self, node_id: str) -> str:
+        return f"{self.remembered}{node_id}"
 
     def session(self, session_id: str) -> str:
         return f"{self.prefix}sessions/{session_id}"

@@ -81,7 +81,8 @@ class NodeStore:
         try:
             former = await self._install(session)
         except HeadraceError:
-            # With the lease goes all that etcd may have written without being able to say so.
+            # With the lease goes what etcd may have written without being able to say so, and then followers delete
+            # what it remembers.
             await self._end_lease(lease_id)
             raise
         await self._end_lease_of(former)
@@ -129,6 +130,7 @@ class NodeStore:
             [
                 delete(self._keys.session(session_id)),
                 delete(self._keys.node(node_id)),
+                delete(self._keys.remembered_node(node_id)),
                 delete(self._keys.load(node_id)),
                 delete(self._keys.address(session.spec.address)),
             ],
@@ -191,6 +193,7 @@ class NodeStore:
                 [
                     *self._removal_of(former, new_address=spec.address),
                     put(node_key, encode(session), session.lease_id),
+                    put(self._keys.remembered_node(spec.node_id), encode(session)),
                     put(self._keys.session(session.session_id), spec.node_id.encode(), session.lease_id),
                     put(address_key, spec.node_id.encode(), session.lease_id),
                 ],
@@ -219,7 +222,10 @@ class NodeStore:
             draining = replace(session, draining=True)
             outcome = await self._client.transact(
                 [mod_revision_is(record.key, record.mod_revision)],
-                [put(record.key, encode(draining), record.lease_id)],
+                [
+                    put(record.key, encode(draining), record.lease_id),
+                    put(self._keys.remembered_node(node_id), encode(draining)),
+                ],
             )
             if outcome.succeeded:
                 return draining

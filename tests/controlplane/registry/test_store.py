@@ -13,7 +13,7 @@ from controlplane.errors import AddressTakenError, RegistrationError, UnknownSes
 from controlplane.etcd.client import EtcdClient
 from controlplane.etcd.errors import LeaseNotFoundError
 from controlplane.model import Override
-from controlplane.registry.codec import decode_override
+from controlplane.registry.codec import decode_override, decode_session
 from controlplane.registry.keys import Keys
 from controlplane.registry.store import NodeStore
 from support.etcd import RunningEtcd
@@ -45,13 +45,16 @@ async def keys_in(client: EtcdClient) -> list[str]:
 async def test_a_registration_lies_under_one_lease(client: EtcdClient) -> None:
     session = await store(client).register(node())
     assert (session.session_id, session.spec, session.registered_at) == ("s1", node(), 1234.5)
-    records = (await client.list(KEYS.prefix)).records
+    records = list((await client.list(KEYS.prefix)).records)
     assert [record.key.removeprefix(KEYS.prefix) for record in records] == [
         "addresses/10.0.0.1:8000",
         "nodes/a",
+        "remembered/a",
         "sessions/s1",
     ]
+    remembered = records.pop(2)
     assert {record.lease_id for record in records} == {session.lease_id}
+    assert (remembered.lease_id, decode_session(remembered)) == (0, session)
 
 
 async def test_session_ids_cannot_be_guessed_by_default(client: EtcdClient) -> None:
@@ -106,7 +109,7 @@ async def test_a_new_registration_replaces_the_former_session_at_once(client: Et
     first = await nodes.register(node())
     await nodes.heartbeat("s1", load(running=9))
     second = await nodes.register(node(address="10.0.0.2:8000"))
-    assert await keys_in(client) == ["addresses/10.0.0.2:8000", "nodes/a", "sessions/s2"]
+    assert await keys_in(client) == ["addresses/10.0.0.2:8000", "nodes/a", "remembered/a", "sessions/s2"]
     assert first.lease_id != second.lease_id
     with pytest.raises(UnknownSessionError):
         await nodes.heartbeat("s1", load(running=9))
@@ -184,7 +187,7 @@ async def test_no_registration_is_lost_among_others_and_removals(etcd: RunningEt
 
         sessions: list[str] = []
         await asyncio.gather(*map(come_and_go, stores))
-        assert await keys_in(one) == ["addresses/10.0.0.1:8000", "nodes/a", f"sessions/{sessions[-1]}"]
+        assert await keys_in(one) == ["addresses/10.0.0.1:8000", "nodes/a", "remembered/a", f"sessions/{sessions[-1]}"]
         assert (await stores[0].heartbeat(sessions[-1], load())).session_id == sessions[-1]
 
 
