@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -31,8 +31,10 @@ def store(client: EtcdClient, lease_seconds: int = 10) -> NodeStore:
 
 
 @asynccontextmanager
-async def following(client: EtcdClient, grace: float = 1.0) -> AsyncIterator[FleetFollower]:
-    follower = FleetFollower(client, KEYS, grace=grace)
+async def following(
+    client: EtcdClient, grace: float = 1.0, clock: Callable[[], float] = time.monotonic
+) -> AsyncIterator[FleetFollower]:
+    follower = FleetFollower(client, KEYS, grace=grace, clock=clock)
     task = asyncio.create_task(follower.run())
     try:
         yield follower
@@ -116,12 +118,85 @@ async def test_a_load_of_an_earlier_session_never_shows_on_the_present_one(clien
                 break
 
 
-async def test_a_node_whose_lease_ends_leaves(client: EtcdClient) -> None:
-    async with following(client, grace=60) as follower:
+async def remembered_in(client: EtcdClient) -> set[str]:
+    return {record.key.removeprefix(KEYS.remembered) for record in (await client.list(KEYS.remembered)).records}
+
+
+async def end_all_leases(client: EtcdClient) -> None:
+    for record in (await client.list(KEYS.nodes)).records:
+        await client.revoke_lease(record.lease_id)
+
+
+async def forgets(client: EtcdClient, *node_ids: str) -> None:
+    """Waits until etcd does not remember these nodes."""
+
+    async def forgotten() -> bool:
+        return not (await remembered_in(client)).intersection(node_ids)
+
+    await until(forgotten)
+
+
+async def test_a_node_whose_lease_ends_leaves_and_is_forgotten(client: EtcdClient) -> None:
+    async with following(client, grace=0) as follower:
         session = await store(client).register(node())
         await until(lambda: nodes_in(follower) == {"a"})
         await client.revoke_lease(session.lease_id)
         await until(lambda: nodes_in(follower) == set())
+        await forgets(client, "a")
+
+
+async def test_leases_that_ended_while_nobody_followed_cost_no_node_that_comes_back(etcd: RunningEtcd) -> None:
+    async with etcd.client() as client, etcd.client() as mine:
+        nodes = store(client)
+        former = {name: await nodes.register(node(name, f"10.0.0.{ord(name)}:80")) for name in ("a", "b", "c")}
+        await nodes.deregister(former.pop("c").session_id)
+        await end_all_leases(client)
+        async with following(mine, grace=2) as follower:
+            first = await anext(follower.states())
+            assert first.sessions == former
+            again = await nodes.register(former["a"].spec)
+            await until(lambda: follower.state and follower.state.sessions == former | {"a": again})
+            assert await remembered_in(client) == {"a", "b"}
+            await until(lambda: follower.state and follower.state.sessions == {"a": again})
+            await forgets(client, "b")
+            assert await remembered_in(client) == {"a"}
+
+
+async def test_several_control_planes_give_up_the_same_nodes(etcd: RunningEtcd) -> None:
+    async with etcd.client() as one, etcd.client() as other:
+        nodes = store(one)
+        await nodes.register(node("a"))
+        await nodes.register(node("b", "10.0.0.2:80"))
+        await end_all_leases(one)
+        async with following(one, grace=0.5) as here, following(other, grace=0.5) as there:
+            await until(lambda: nodes_in(here) == nodes_in(there) == {"a", "b"})
+            await until(lambda: nodes_in(here) == nodes_in(there) == set())
+            await forgets(one, "a", "b")
+            again = await nodes.register(node("a"))
+            for follower in (here, there):
+                await until(lambda follower=follower: follower.state.sessions == {"a": again})
+            assert await remembered_in(one) == {"a"}
+
+
+async def test_leases_that_ended_while_this_process_stood_still_cost_no_node_that_comes_back(
+    client: EtcdClient,
+) -> None:
+    slept = 0.0
+    async with following(client, grace=2, clock=lambda: time.monotonic() + slept) as follower:
+        nodes = store(client)
+        session = await nodes.register(node("a"))
+        await nodes.register(node("b", "10.0.0.2:80"))
+        await until(lambda: nodes_in(follower) == {"a", "b"})
+        slept = 60.0  # as a process that was stopped finds when it goes on
+        await end_all_leases(client)
+        revision = (await client.list("")).revision
+        await until(lambda: follower.state and follower.state.revision >= revision)
+        assert nodes_in(follower) == {"a", "b"}
+        again = await nodes.register(session.spec)
+        await until(lambda: follower.state and follower.state.sessions.get("a") == again)
+        assert nodes_in(follower) == {"a", "b"}
+        await until(lambda: nodes_in(follower) == {"a"})
+        await forgets(client, "b")
 
 
 async def test_what_cannot_be_read_is_skipped(client: EtcdClient, caplog: pytest.LogCaptureFixture) -> None:
@@ -189,7 +264,7 @@ async def test_an_etcd_that_hangs_for_longer_than_the_leases_costs_no_node_that_
         etcd.thaw()
 
         async def etcd_has_let_it_go() -> bool:
-            return not (await client.list(KEYS.prefix)).records
+            return not (await client.list(KEYS.nodes)).records
 
         await until(etcd_has_let_it_go)
         assert nodes_in(follower) == {"a"}
@@ -219,8 +294,7 @@ async def test_nodes_whose_leases_ended_while_this_control_plane_was_cut_off_may
         await nodes.register(node("b", "10.0.0.2:80"))
         await until(lambda: nodes_in(follower) == {"a", "b"})
         wire.cut()
-        for record in (await client.list(KEYS.nodes)).records:
-            await client.revoke_lease(record.lease_id)
+        await end_all_leases(client)
         wire.mend()
         await until(lambda: follower.trouble is None)
         with pytest.raises(UnknownSessionError):

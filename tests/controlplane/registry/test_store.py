@@ -64,13 +64,13 @@ async def test_session_ids_cannot_be_guessed_by_default(client: EtcdClient) -> N
     assert {len(session_id) for session_id in ids} == {32}
 
 
-async def test_a_node_without_heartbeats_goes_with_its_lease(client: EtcdClient) -> None:
+async def test_a_node_without_heartbeats_goes_with_its_lease_and_is_remembered(client: EtcdClient) -> None:
     await store(client, lease_seconds=1).register(node())
 
-    async def is_empty() -> bool:
-        return not await keys_in(client)
+    async def is_gone() -> bool:
+        return await keys_in(client) == ["remembered/a"]
 
-    await until(is_empty)
+    await until(is_gone)
 
 
 async def test_heartbeats_outlast_the_lease(client: EtcdClient) -> None:
@@ -101,7 +101,7 @@ async def test_a_heartbeat_after_the_lease_has_ended_is_refused(client: EtcdClie
         await nodes.heartbeat("s1", load())
     with pytest.raises(UnknownSessionError):
         await nodes.heartbeat("never-given", load())
-    assert await keys_in(client) == []
+    assert await keys_in(client) == ["remembered/a"]
 
 
 async def test_a_new_registration_replaces_the_former_session_at_once(client: EtcdClient) -> None:
@@ -171,6 +171,23 @@ async def test_draining_shows_in_the_answer_to_heartbeats(client: EtcdClient) ->
     assert (await nodes.heartbeat("s1", load())).draining
     with pytest.raises(UnknownSessionError, match="node b is not registered"):
         await nodes.drain("b")
+
+
+async def test_a_drained_node_is_remembered_as_draining(client: EtcdClient) -> None:
+    nodes = store(client)
+    await nodes.register(node())
+    draining = await nodes.drain("a")
+    record = await client.get(KEYS.remembered_node("a"))
+    assert record is not None
+    assert (record.lease_id, decode_session(record)) == (0, draining)
+
+
+async def test_a_deregistered_node_is_not_remembered(client: EtcdClient) -> None:
+    nodes = store(client)
+    await nodes.register(node("a"))
+    await nodes.register(node("b", "10.0.0.2:8000"))
+    await nodes.deregister("s1")
+    assert [record.key for record in (await client.list(KEYS.remembered)).records] == [KEYS.remembered_node("b")]
 
 
 async def test_no_registration_is_lost_among_others_and_removals(etcd: RunningEtcd) -> None:
