@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -13,6 +14,8 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from controlplane.etcd.client import EtcdClient
+from controlplane.etcd.connection import EtcdAccess
 from e2e.conftest import rejections
 from headrace_protos.headrace.v1 import fleet_pb2, node_pb2, registry_pb2, registry_pb2_grpc
 from support.engine import EngineShape, FakeEngine, Fault, running_engine
@@ -31,6 +34,15 @@ BODY = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def system() -> AsyncIterator[RunningSystem]:
     async with running_system(FREE_PORTS) as running:
+        yield running
+        assert await rejections(running.addresses["envoy_admin"]) == []
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def forgetful() -> AsyncIterator[RunningSystem]:
+    """A system whose leases run out within a few seconds of its control plane's absence."""
+    short = FREE_PORTS.replace("control_plane: {", "control_plane: {lease: 2s, heartbeat: 500ms, ")
+    async with running_system(short) as running:
         yield running
         assert await rejections(running.addresses["envoy_admin"]) == []
 
@@ -55,11 +67,11 @@ async def send(system: RunningSystem) -> httpx.Response:
 
 @asynccontextmanager
 async def steady_requests(system: RunningSystem) -> AsyncIterator[list[httpx.Response]]:
-    """One request after another for as long as the context lasts, at most 5,000."""
+    """One request after another for as long as the context lasts, at most 20,000."""
     responses: list[httpx.Response] = []
 
     async def keep_sending() -> None:
-        while len(responses) < 5000:
+        while len(responses) < 20_000:
             responses.append(await send(system))
 
     async with asyncio.TaskGroup() as tasks:
@@ -160,6 +172,65 @@ async def is_ready_again(system: RunningSystem) -> bool:
     except grpc.aio.AioRpcError:
         return False
     return status.ready_nodes == 2 and bool(status.envoys) and bool(status.filter_workers)
+
+
+async def test_a_control_plane_away_for_longer_than_the_leases_changes_nothing_for_running_traffic(
+    forgetful: RunningSystem,
+) -> None:
+    async with two_nodes(forgetful) as former:
+        changes = await membership_changes(forgetful)
+        async with steady_requests(forgetful) as responses:
+            os.kill(forgetful.pid_of("controlplane"), signal.SIGSTOP)
+            await until(lambda: has_let_all_leases_go(forgetful), 30)
+            await forgetful.kill("controlplane")
+            await until(lambda: both_have_registered_again(forgetful, former), 30)
+        assert failures(responses) == []
+        assert await membership_changes(forgetful) == changes
+
+
+async def test_a_control_plane_that_stood_still_changes_nothing_for_running_traffic(forgetful: RunningSystem) -> None:
+    async with two_nodes(forgetful) as former:
+        changes = await membership_changes(forgetful)
+        async with steady_requests(forgetful) as responses:
+            control_plane = forgetful.pid_of("controlplane")
+            os.kill(control_plane, signal.SIGSTOP)
+            began = time.monotonic()
+            await until(lambda: time.monotonic() > began + 4, 30)
+            await until(lambda: has_let_all_leases_go(forgetful), 30)
+            os.kill(control_plane, signal.SIGCONT)
+            await until(lambda: both_have_registered_again(forgetful, former), 30)
+        assert failures(responses) == []
+        assert await membership_changes(forgetful) == changes
+
+
+@asynccontextmanager
+async def two_nodes(system: RunningSystem) -> AsyncIterator[set[str]]:
+    """Nodes in one pool, in Envoy too; gives the ids of their sessions."""
+    async with node(system, "a"), node(system, "b"):
+        await until(lambda: endpoints_of(system, FULL, 2))
+        yield {node.session_id for node in await system.nodes()}
+
+
+async def has_let_all_leases_go(system: RunningSystem) -> bool:
+    """Whether etcd has no node session any more."""
+    async with EtcdClient(EtcdAccess((system.addresses["etcd"],))) as client:
+        records = (await client.list("/headrace/")).records
+    return not any("/nodes/" in record.key for record in records)
+
+
+async def both_have_registered_again(system: RunningSystem, former: set[str]) -> bool:
+    if not await is_ready_again(system):
+        return False
+    return former.isdisjoint(node.session_id for node in await system.nodes())
+
+
+async def membership_changes(system: RunningSystem) -> str:
+    """Envoy's counts of endpoints that came or went, by cluster."""
+    async with httpx.AsyncClient(trust_env=False) as admin:
+        url = f"http://{system.addresses['envoy_admin']}/stats"
+        counts = (await admin.get(url, params={"filter": f"{MODEL}.*membership_change"})).text
+    assert FULL in counts
+    return counts
 
 
 async def test_a_killed_etcd_changes_nothing_for_running_traffic(system: RunningSystem) -> None:
