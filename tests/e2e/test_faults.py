@@ -41,7 +41,7 @@ async def system() -> AsyncIterator[RunningSystem]:
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def forgetful() -> AsyncIterator[RunningSystem]:
     """A system whose leases run out within a few seconds of its control plane's absence."""
-    short = FREE_PORTS.replace("control_plane: {", "control_plane: {lease: 2s, heartbeat: 500ms, ")
+    short = FREE_PORTS.replace("control_plane: {", "control_plane: {lease: 4s, heartbeat: 500ms, ")
     async with running_system(short) as running:
         yield running
         assert await rejections(running.addresses["envoy_admin"]) == []
