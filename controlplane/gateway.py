@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from controlplane.config.addresses import split_address
@@ -12,13 +13,26 @@ from xds_server.gateway import Endpoint, Gateway, PoolCluster
 from xds_server.snapshot import Snapshot
 
 
-def snapshot_of(fleet: Fleet, settings: Settings) -> Snapshot:
-    return gateway_snapshot(_gateway(fleet, settings), pool_clusters(fleet))
+def snapshot_of(fleet: Fleet, before: Fleet | None, settings: Settings) -> Snapshot:
+    """`before` is the fleet that filters still decide by.
+
+    A pool of it that has lost its last ready node keeps its endpoints in this snapshot, and loses them in the next: so
+    filters stop sending to it first, and what they have sent is still answered.
+    """
+    members = (*fleet.members, *(_bereft(fleet, before) if before else ()))
+    return gateway_snapshot(_gateway(fleet, settings), pool_clusters(members))
 
 
-def pool_clusters(fleet: Fleet) -> tuple[PoolCluster, ...]:
+def pool_clusters(members: Iterable[Member]) -> tuple[PoolCluster, ...]:
     """A cluster for every pool, also for one without a ready node: its requests then get 503 from Envoy itself."""
-    return tuple(_pool_cluster(name, tuple(members)) for name, members in groupby(fleet.members, key=lambda m: m.pool))
+    by_pool = groupby(sorted(members, key=lambda m: m.pool), key=lambda m: m.pool)
+    return tuple(_pool_cluster(name, tuple(members)) for name, members in by_pool)
+
+
+def _bereft(fleet: Fleet, before: Fleet) -> Iterator[Member]:
+    """The ready members of former pools that have none now."""
+    alive = {member.pool for member in fleet.members if member.ready}
+    return (member for member in before.members if member.ready and member.pool not in alive)
 
 
 def _gateway(fleet: Fleet, settings: Settings) -> Gateway:

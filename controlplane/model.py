@@ -223,8 +223,8 @@ class Ask:
     """What routing needs to know of a request; every field is lenient, None or empty when the request says nothing.
 
     `system`, `first_user` and `last_user` are bounded excerpts of the texts that tell about the task. `text` counts the
-    bytes of all prompt text without data-URIs; `tool_bytes` those of tools and schemas. `output_cap` is the client's
-    own limit on the output tokens of each of the `choices`.
+    bytes of all prompt text without data-URIs; `tool_bytes` those of tools and schemas; `token_ids` the tokens of a
+    prompt that is given as such. `output_cap` is the client's own limit on the output tokens of each of the `choices`.
     """
 
     endpoint: Endpoint
@@ -237,6 +237,7 @@ class Ask:
     tools: int = 0
     messages: int = 0
     images: int = 0
+    token_ids: int = 0
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None

@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from importlib import metadata
 
+from controlplane.config.addresses import dialable
 from controlplane.config.settings import Settings
 from controlplane.etcd.client import EtcdClient
 from controlplane.fleet import pools_of
@@ -55,7 +56,11 @@ class ControlPlane:
         self._started = time.monotonic()
         keys = Keys(f"/headrace/v1/{settings.cluster}/")
         self._store = NodeStore(
-            client, keys, formats=lambda: self._policy.formats, lease_seconds=int(settings.control_plane.lease)
+            client,
+            keys,
+            formats=lambda: self._policy.formats,
+            lease_seconds=int(settings.control_plane.lease),
+            ours=_ports(settings),
         )
         self._follower = FleetFollower(client, keys, grace=max(settings.control_plane.lease, COME_BACK_SECONDS))
         self._current = CurrentView(None)
@@ -126,10 +131,11 @@ class ControlPlane:
 
         An Envoy that is stuck holds back the others' new pools for HELD_SECONDS, and no longer.
         """
-        snapshot = snapshot_of(view.fleet, self._settings)
+        before = self._current.value
+        snapshot = snapshot_of(view.fleet, before.fleet if before else None, self._settings)
         if self._discovery.snapshot is None or self._discovery.snapshot.version != snapshot.version:
             self._discovery.publish(snapshot)
-        if not _names(view) <= _names(self._current.value):
+        if not _names(view) <= _names(before):
             with suppress(TimeoutError):
                 async with asyncio.timeout(HELD_SECONDS):
                     await self._discovery.until_held()
@@ -186,6 +192,13 @@ class ControlPlane:
                 now=time.time(),
             ),
         )
+
+
+def _ports(settings: Settings) -> tuple[str, ...]:
+    """Addresses at which Headrace itself listens; those of all interfaces by the one of loopback."""
+    control, ext_proc = settings.control_plane, settings.ext_proc
+    listening = (settings.gateway.address, settings.envoy.admin, control.grpc, control.xds, control.metrics)
+    return tuple(dialable(address) for address in (*listening, ext_proc.listen, ext_proc.health, ext_proc.metrics))
 
 
 def _names(view: View | None) -> set[str]:

@@ -21,6 +21,7 @@ def envoy_argv(settings: Settings) -> list[str]:
         xds_port=xds_port,
         admin_host=admin_host,
         admin_port=admin_port,
+        max_heap_bytes=settings.envoy.max_heap,
     )
     # As an argument, for a file would stay behind: this process becomes Envoy and cannot delete it. It has no secrets.
     argv = [_envoy_path(), "--config-yaml", bootstrap, "--log-level", settings.envoy.log_level]

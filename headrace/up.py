@@ -94,7 +94,7 @@ async def _start(settings: Settings, supervisor: Supervisor, state_dir: Path, lo
     deadline = time.monotonic() + START_SECONDS
     if not settings.etcd.endpoints:
         endpoint = await _add_etcd(settings, supervisor, state_dir)
-        settings = replace(settings, etcd=replace(settings.etcd, endpoints=(endpoint,)))
+        settings = replace(settings, etcd=replace(settings.etcd, endpoints=(endpoint,), data_dir=None))
     file = state_dir / CONFIG_FILE
     file.write_text(dump(settings))
 

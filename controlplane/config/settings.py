@@ -168,10 +168,12 @@ class EnvoySettings:
 
     admin: its administration interface, which has no password: this machine only.
     concurrency: worker threads; None means one per processor.
+    max_heap: memory near which it answers new requests with 503, rather than be ended by the system for want of it.
     """
 
     admin: ListenAddress = "127.0.0.1:19000"
     concurrency: Annotated[int, Ge(1), Le(1024)] | None = None
+    max_heap: Annotated[Bytes, Ge(64 * MIB)] = 4096 * MIB
     log_level: Literal["trace", "debug", "info", "warning", "error", "critical", "off"] = "warning"
 
 

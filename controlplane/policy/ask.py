@@ -232,6 +232,7 @@ def _ask(endpoint: Endpoint, body: Body, request: HttpRequest, policy: Policy) -
         tools=tools,
         messages=prompt.messages,
         images=prompt.images,
+        token_ids=prompt.token_ids,
         temperature=_number(body.temperature),
         top_p=_number(body.top_p),
         top_k=_integer(body.top_k),

@@ -32,6 +32,7 @@ def estimate(ask: Ask, rules: BudgetRules, max_context: int | None) -> Budget:
         + ask.messages * rules.tokens_per_message
         + ask.tools * rules.tokens_per_tool
         + ask.images * rules.tokens_per_image
+        + ask.token_ids
     )
     if ask.output_cap is not None:
         output, source = ask.output_cap, FROM_CLIENT

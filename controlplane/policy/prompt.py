@@ -16,8 +16,6 @@ _MAX_DEPTH = 3
 # Messages and parts that are looked at. No conversation has so many, and looking at millions of empty ones, which fit
 # into a body, would take seconds.
 _MOST_PIECES = 20_000
-# Prompts may be given as token ids. Four bytes each is at least one token by any ratio for prose.
-_TEXT_OF_AN_ID = "aaaa"
 
 
 class PromptFields(Protocol):
@@ -33,7 +31,8 @@ class PromptFields(Protocol):
 @dataclass(slots=True)
 class Prompt:
     """What was gathered: all texts, those that tell about the task, and what is not text. `call_bytes` are the bytes
-    of tool calls in the conversation. Grows while it is read, and is not kept."""
+    of tool calls in the conversation; `token_ids` counts the tokens of prompts that are given as such. Grows while
+    it is read, and is not kept."""
 
     texts: list[str] = field(default_factory=list)
     system: list[str] = field(default_factory=list)
@@ -42,6 +41,7 @@ class Prompt:
     messages: int = 0
     images: int = 0
     call_bytes: int = 0
+    token_ids: int = 0
     pieces: int = 0
     is_cut: bool = False
     """There were more pieces than are looked at: what was gathered is not the whole prompt."""
@@ -150,12 +150,13 @@ def _read_completion(prompt: Prompt, given: object) -> None:
     if isinstance(given, str):
         _read_message(prompt, "user", given)
     elif isinstance(given, list):
-        ids = sum(len(item) if isinstance(item, list) else isinstance(item, int) for item in given)
-        if not ids:
-            for item in prompt.take(given):
-                if isinstance(item, str):
-                    _read_message(prompt, "user", item)
-        if ids:
-            prompt.texts.append(_TEXT_OF_AN_ID * ids)
+        if given and isinstance(given[0], int):
+            prompt.token_ids += len(given)
+            given = []
+        for item in prompt.take(given):
+            if isinstance(item, str):
+                _read_message(prompt, "user", item)
+            elif isinstance(item, list):
+                prompt.token_ids += len(item)
     # A completion has no chat template around it.
     prompt.messages = 0

@@ -6,7 +6,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -40,7 +40,8 @@ class NodeStore:
     """Node sessions in etcd. Any number of control planes may share them: a node may turn to another at any time.
 
     `formats` gives the quantization formats that the fleet knows now; `lease_seconds` is for how long a node is kept
-    that sends no heartbeat. Every method raises UnavailableError when etcd does not answer.
+    that sends no heartbeat; `ours` are addresses of Headrace's own ports, where no engine can be. Every method raises
+    UnavailableError when etcd does not answer.
 
     `clock` gives monotonic seconds, `wall_clock` Unix seconds.
     """
@@ -52,6 +53,7 @@ class NodeStore:
         *,
         formats: Callable[[], FormatRules],
         lease_seconds: int,
+        ours: Collection[str] = (),
         new_session_id: Callable[[], str] = lambda: secrets.token_hex(16),
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
@@ -59,6 +61,7 @@ class NodeStore:
         self._client = client
         self._keys = keys
         self._formats = formats
+        self._ours = frozenset(ours)
         # etcd looks for leases that have run out twice a second: a second less, and nodes leave within the time told.
         self._lease_seconds = max(1, lease_seconds - 1)
         self._new_session_id = new_session_id
@@ -74,7 +77,7 @@ class NodeStore:
         Raises RegistrationError with every fault of the description, AddressTakenError when another live node holds
         the address.
         """
-        spec = checked(spec, self._formats())
+        spec = checked(spec, self._formats(), self._ours)
         granted_at = self._clock()
         lease_id = await self._client.grant_lease(self._lease_seconds)
         session = NodeSession(self._new_session_id(), spec, registered_at=self._wall_clock(), lease_id=lease_id)

@@ -6,7 +6,7 @@ import ipaddress
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from controlplane.errors import OverrideError, RegistrationError
@@ -20,6 +20,7 @@ MOST_MODELS = 200
 MOST_ALIASES = 50  # of one model
 MOST_LABELS = 32
 LONGEST_OVERRIDE = 86_400.0  # seconds; a drill, not a setting
+MOST_SEQUENCES = 100_000  # of one node, running, waiting or at once; a whole fleet's sum still fits into a message
 LARGEST_COUNT = 2**31 - 1  # of tokens or sequences; what Envoy and protobuf carry without a second thought
 
 _NODE_ID = re.compile(r"[A-Za-z0-9._-]+")
@@ -27,9 +28,9 @@ _MODEL_ID = re.compile(r"[A-Za-z0-9._:/+-]+")
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]{1,5})")
 
 
-def checked(spec: NodeSpec, formats: FormatRules | None) -> NodeSpec:
+def checked(spec: NodeSpec, formats: FormatRules | None, ours: Collection[str] = ()) -> NodeSpec:
     """The description with its address in one canonical spelling. `formats` are those that the fleet knows,
-    None takes any.
+    None takes any; `ours` are addresses of Headrace's own ports, where no engine can be.
 
     Raises RegistrationError with every fault.
     """
@@ -45,6 +46,8 @@ def checked(spec: NodeSpec, formats: FormatRules | None) -> NodeSpec:
         *_health_path_faults(spec.health_path),
         *_labels_faults(spec.labels.items()),
     ]
+    if address in ours:
+        faults.append(f"address: {address} is Headrace's own; a request would be led back to it again and again")
     for name, number in (("gpu_count", spec.gpu_count), ("vram_bytes", spec.vram_bytes)):
         if number < 0:
             faults.append(f"{name}: {number} is negative; say 0 when unknown")
@@ -56,9 +59,9 @@ def checked(spec: NodeSpec, formats: FormatRules | None) -> NodeSpec:
 def check_load(load: NodeLoad) -> None:
     """Raises RegistrationError with every fault of a load report."""
     faults = [
-        f"load.{name}: {number} is negative"
+        f"load.{name}: {number} is not from 0 to {MOST_SEQUENCES}"
         for name, number in (("running", load.running), ("waiting", load.waiting))
-        if number < 0
+        if not 0 <= number <= MOST_SEQUENCES
     ]
     if load.kv_cache_use is not None and not 0 <= load.kv_cache_use <= 1:
         faults.append(f"load.kv_cache_use: {load.kv_cache_use} is no share from 0 to 1; leave it unset when unknown")
@@ -72,9 +75,9 @@ def check_load(load: NodeLoad) -> None:
 def check_override(override: Override, seconds: float) -> None:
     """Raises OverrideError with every fault of an override that is to last so many seconds."""
     faults = [
-        f"{name}: {number} is negative"
+        f"{name}: {number} is not from 0 to {MOST_SEQUENCES}"
         for name, number in (("waiting", override.waiting), ("running", override.running))
-        if number is not None and number < 0
+        if number is not None and not 0 <= number <= MOST_SEQUENCES
     ]
     if override.kv_cache_use is not None and not 0 <= override.kv_cache_use <= 1:
         faults.append(f"kv_cache_use: {override.kv_cache_use:g} is no share from 0 to 1")
@@ -103,6 +106,8 @@ def _canonical_address(address: str) -> tuple[str, list[str]]:
             "since Envoy looks up no names for the endpoints that it is sent"
         )
         return address, faults
+    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped:
+        ip = ip.ipv4_mapped  # the same address, so that no two nodes hold it in two spellings
     if ip.is_unspecified:
         faults.append(
             f"address: {ip} means every address of a machine and cannot be connected to; give one that Envoy can reach"
@@ -111,6 +116,8 @@ def _canonical_address(address: str) -> tuple[str, list[str]]:
         faults.append(f"address: {ip} is no address of one machine")
     elif isinstance(ip, ipaddress.IPv6Address) and ip.scope_id:
         faults.append(f"address: {ip} holds good on one interface of one machine only; give one without %")
+    elif ip.is_link_local:
+        faults.append(f"address: {ip} holds good on one link only; give one that Envoy can reach")
     return (f"[{ip}]:{port}" if ip.version == 6 else f"{ip}:{port}"), faults
 
 
@@ -145,12 +152,17 @@ def _model_faults(where: str, model: ServedModel, formats: FormatRules | None) -
         for alias, times in Counter(model.aliases).items():
             if times > 1:
                 yield f"{where}.aliases: {alias!r} is listed {times} times; list each alias once"
+    yield from _text_faults(f"{where}.format", model.format)
     if formats is not None and not is_listed(model.format, formats):
         known = ", ".join(sorted((*formats.full, *formats.quantized)))
-        yield f"{where}.format: {model.format!r} is not known; use one of {known}, or add it to the policy's formats"
-    for name, number in (("max_context", model.max_context), ("max_sequences", model.max_sequences)):
-        if not 0 < number <= LARGEST_COUNT:
-            yield f"{where}.{name}: {number} is not from 1 to {LARGEST_COUNT}"
+        shown = _short(model.format)
+        yield f"{where}.format: {shown} is not known; use one of {known}, or add it to the policy's formats"
+    for name, number, most in (
+        ("max_context", model.max_context, LARGEST_COUNT),
+        ("max_sequences", model.max_sequences, MOST_SEQUENCES),
+    ):
+        if not 0 < number <= most:
+            yield f"{where}.{name}: {number} is not from 1 to {most}"
     if model.kv_cache_tokens < 0:
         yield f"{where}.kv_cache_tokens: {model.kv_cache_tokens} is negative; say 0 when unknown"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 FIRST_SECONDS = 0.25
-LONGEST_SECONDS = 10.0
+# Well below the default lease of 10 s, so that a control plane that is away for a moment costs no session.
+LONGEST_SECONDS = 2.5
 
 
 class Backoff:

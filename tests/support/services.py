@@ -24,7 +24,7 @@ from controlplane.registry.store import NodeStore
 from controlplane.services.admin import AdminServicer
 from controlplane.services.fleet import FleetServicer
 from controlplane.services.registry import RegistryServicer
-from controlplane.view import CurrentView
+from controlplane.view import CurrentView, View
 from headrace_protos.headrace.v1 import admin_pb2_grpc, fleet_pb2, fleet_pb2_grpc, registry_pb2_grpc
 from support.etcd import RunningEtcd, running_etcd
 from support.grpc_server import serving
@@ -73,7 +73,11 @@ async def _services(etcd: RunningEtcd, client: EtcdClient) -> AsyncIterator[Serv
     store = NodeStore(client, keys, formats=lambda: policy.formats, lease_seconds=LEASE_SECONDS)
     follower = FleetFollower(client, keys, grace=LEASE_SECONDS)
     current, decisions, counted = CurrentView(None), RecentDecisions(100), Counted()
-    publisher = Publisher(policy, current, lambda _: None, lambda: None, time.time)
+
+    async def publish(_: View) -> None:
+        """There are no Envoys to tell."""
+
+    publisher = Publisher(policy, current, publish, lambda: None, time.time)
 
     def pools(spec: NodeSpec) -> tuple[str, ...]:
         return pools_of(spec, policy)

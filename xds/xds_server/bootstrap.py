@@ -20,8 +20,10 @@ def render_bootstrap(
     admin_host: str = "127.0.0.1",
     admin_port: int = 19000,
     max_connections: int = 50_000,
+    max_heap_bytes: int = 4 << 30,
 ) -> str:
-    """The bootstrap as YAML. `xds_host` may be a name or an address; `max_connections` bounds downstream ones."""
+    """The bootstrap as YAML. `xds_host` may be a name or an address; `max_connections` bounds downstream ones. Near
+    `max_heap_bytes` new requests get 503."""
     values = {
         "node_id": node_id,
         "node_cluster": cluster,
@@ -31,6 +33,7 @@ def render_bootstrap(
         "admin_host": admin_host,
         "admin_port": admin_port,
         "max_connections": max_connections,
+        "max_heap_bytes": max_heap_bytes,
     }
     # JSON's strings are YAML's, so no value can break out of its place.
     return Template(_template()).substitute({name: json.dumps(value) for name, value in values.items()})

@@ -99,8 +99,8 @@ def test_every_api_gives_its_system_prompt_and_its_user_turn() -> None:
 
 
 def test_a_completion_may_be_given_as_token_ids_or_as_several_prompts() -> None:
-    assert make_ask({"prompt": list(range(100))}, "/v1/completions").text.total == 400
-    assert make_ask({"prompt": [[1, 2], [3]]}, "/v1/completions").text.total == 12
+    assert make_ask({"prompt": list(range(100))}, "/v1/completions").token_ids == 100
+    assert make_ask({"prompt": [[1, 2], [3]]}, "/v1/completions").token_ids == 3
     assert make_ask({"prompt": ["ab", "cd"]}, "/v1/completions").text.total == len("ab\ncd")
 
 
@@ -412,10 +412,13 @@ def test_a_damaged_body_is_read_or_refused_without_a_5xx(cut: int, junk: bytes) 
         {"messages": [{}] * 25_000},
         {"messages": [{"role": "user", "content": [{}] * 25_000}]},
         {"messages": [{"role": "assistant", "tool_calls": [{}] * 25_000}]},
+        {"prompt": [[1]] * 25_000},
+        {"prompt": ["a"] * 25_000},
     ],
 )
 def test_more_pieces_than_are_looked_at_are_measured_by_the_raw_body(body: dict[str, Any]) -> None:
-    request = make_request({"model": "llama", **body})
+    path = "/v1/completions" if "prompt" in body else "/v1/chat/completions"
+    request = make_request({"model": "llama", **body}, path)
     ask = parse(request, POLICY)
     assert isinstance(ask, Ask)
     assert ask.text.total == len(request.body)

@@ -98,7 +98,10 @@ NODE = "- node_id: a\n  address: 10.0.0.1:1\n  models: [{id: m, format: bf16, ma
         ),
         (
             NODE + "  load:\n    running: -1\n    kv_cache_use: 40%\n",
-            ["5: [0].load.running: -1 is negative", "6: [0].load.kv_cache_use: must be a number, not '40%'"],
+            [
+                "5: [0].load.running: -1 is not from 0 to 100000",
+                "6: [0].load.kv_cache_use: must be a number, not '40%'",
+            ],
         ),
         (
             NODE + "  capacity_type: Spot\n",

@@ -28,7 +28,7 @@ def model(model_id: str, **changes: Any) -> ServedModel:
         ("10.0.0.7:8000", "10.0.0.7:8000"),
         ("127.0.0.1:080", "127.0.0.1:80"),
         ("[FD00:0::7]:8000", "[fd00::7]:8000"),
-        ("[::ffff:10.0.0.7]:1", "[::ffff:a00:7]:1"),
+        ("[::ffff:10.0.0.7]:1", "10.0.0.7:1"),
     ],
 )
 def test_an_address_gets_its_canonical_spelling(written: str, canonical: str) -> None:
@@ -124,8 +124,8 @@ def test_every_fault_is_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("report", "fault"),
     [
-        (replace(load(), running=-1), "load.running: -1 is negative"),
-        (replace(load(), waiting=-1), "load.waiting: -1 is negative"),
+        (replace(load(), running=-1), "load.running: -1 is not from 0 to 100000"),
+        (replace(load(), waiting=-1), "load.waiting: -1 is not from 0 to 100000"),
         (replace(load(), kv_cache_use=1.01), "load.kv_cache_use: 1.01 is no share from 0 to 1"),
         (replace(load(), kv_cache_use=float("nan")), "load.kv_cache_use: nan"),
         (replace(load(), tokens_per_second=float("inf")), "load.tokens_per_second: inf"),
@@ -141,3 +141,17 @@ def test_an_impossible_load_is_refused(report: NodeLoad, fault: str) -> None:
 
 def test_an_unknown_load_is_fine() -> None:
     check_load(NodeLoad(running=0, waiting=0))
+
+
+def test_an_address_of_headrace_itself_is_refused_for_it_would_make_a_circle() -> None:
+    with pytest.raises(RegistrationError) as raised:
+        checked(node(address="127.0.0.1:10000"), FORMATS, ours=("127.0.0.1:10000",))
+    assert raised.value.faults == (
+        "address: 127.0.0.1:10000 is Headrace's own; a request would be led back to it again and again",
+    )
+
+
+@pytest.mark.parametrize("format_", ["gguf-q4_" + "x" * 1000, "gguf-q4_\x1b[31m"])
+def test_a_format_is_a_short_printable_name(format_: str) -> None:
+    with pytest.raises(RegistrationError, match=r"models\[0\].format"):
+        checked(with_model(format=format_), FORMATS)

@@ -159,7 +159,7 @@ async def test_an_override_is_in_force_until_it_is_cleared(registered: Services)
     ("request_", "code", "faults"),
     [
         (asked(), INVALID, ["no signal is given; give at least one of waiting, running, kv_cache_use"]),
-        (asked(waiting=-1), INVALID, ["waiting: -1 is negative"]),
+        (asked(waiting=-1), INVALID, ["waiting: -1 is not from 0 to 100000"]),
         (asked(kv_cache_use=1.1), INVALID, ["kv_cache_use: 1.1 is no share from 0 to 1"]),
         (asked(kv_cache_use=math.nan), INVALID, ["kv_cache_use: nan is no share from 0 to 1"]),
         (asked(running=0, duration_seconds=0), INVALID, ["duration_seconds: 0 is not more than 0 and at most 86400"]),
@@ -177,8 +177,8 @@ async def test_an_override_is_in_force_until_it_is_cleared(registered: Services)
             asked(waiting=-1, running=-2, kv_cache_use=-0.5, duration_seconds=-1),
             INVALID,
             [
-                "waiting: -1 is negative",
-                "running: -2 is negative",
+                "waiting: -1 is not from 0 to 100000",
+                "running: -2 is not from 0 to 100000",
                 "kv_cache_use: -0.5 is no share from 0 to 1",
                 "duration_seconds: -1 is not more than 0 and at most 86400",
             ],
