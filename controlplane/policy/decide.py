@@ -32,6 +32,8 @@ def decide(ask: Ask, table: RoutingTable, pin: FormatTier | None) -> Decision:
     name = requested_model(ask, table)
     if name is None:
         return refused(_no_model(table), Reason.NO_MODEL if table.models else Reason.NO_READY_NODE, ask)
+    if not table.models:  # an empty fleet cannot tell an unknown model from one whose nodes are all away
+        return refused(_no_model(table), Reason.NO_READY_NODE, ask, model=_shown(name))
     candidates = table.pools_of(name)
     if not candidates:
         return refused(_unknown_model(name, table), Reason.UNKNOWN_MODEL, ask, model=_shown(name))
@@ -77,7 +79,7 @@ def _choose(ask: Ask, candidates: tuple[Candidate, ...], table: RoutingTable, pi
         budget = estimate(ask, table.policy.budget, max(contexts, default=None))
         tokens = sequence_tokens(budget, ask.choices)
         sensitivity = table.classifier.classify(ask, budget.output_tokens // ask.choices)
-        lost = pin is not None and all(c.tier is not pin for c in candidates)
+        lost = pin is not None and _is_lost(pin, tokens, candidates)
         if lost and table.policy.sessions.lost_tier is LostTier.REPIN:
             need = need_of(sensitivity.verdict, tokens, candidates, rules)
             extra = (Reason.TIER_UNAVAILABLE,)
@@ -106,6 +108,14 @@ def _choose(ask: Ask, candidates: tuple[Candidate, ...], table: RoutingTable, pi
         stream=ask.stream,
         refusal=refusal,
     )
+
+
+def _is_lost(pin: FormatTier, tokens: int, candidates: tuple[Candidate, ...]) -> bool:
+    """Whether a session's tier can serve it no more: it is gone, or the session has outgrown it and fits elsewhere."""
+    holding = [c for c in candidates if c.pool.max_context >= tokens]
+    if any(c.tier is pin for c in holding):
+        return False
+    return all(c.tier is not pin for c in candidates) or any(c.ready for c in holding)
 
 
 # --- refusals ------------------------------------------------------------------------------------------------------

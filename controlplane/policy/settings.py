@@ -210,10 +210,10 @@ class SelectionRules:
 
 
 class LostTier(StrEnum):
-    """What becomes of a session whose format tier no longer exists for its model."""
+    """What becomes of a session whose format tier is gone, or too small for it now while the other one is not."""
 
     REPIN = "repin"  # it goes on in the other tier, with a reason in the decision
-    REFUSE = "refuse"  # 503 until the tier is back
+    REFUSE = "refuse"  # 503 until the tier is back; one that is too small is left to refuse it
 
 
 @dataclass(frozen=True, slots=True)

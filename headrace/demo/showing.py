@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections import Counter
 from collections.abc import Sequence
 
@@ -58,16 +60,18 @@ def show_summary(console: Console, every: Sequence[Answered]) -> None:
 
 def show_next_steps(console: Console, addresses: Addresses) -> None:
     body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "Write a haiku"}], "max_tokens": 40})
+    # As it was called itself, so that the lines can be pasted where no environment is activated.
+    folder = f"{os.path.dirname(sys.argv[0])}/" if os.path.dirname(sys.argv[0]) else ""
     console.print("\n[bold]Go on with[/]", highlight=False)
     for command in (
         f"curl -i http://{addresses.gateway}/v1/chat/completions -H 'content-type: application/json' -d '{body}'",
-        f"echo '{body}' | headrace explain -s {addresses.grpc}",
-        f"headrace nodes -s {addresses.grpc}",
-        f"headrace pools -s {addresses.grpc}",
-        f"headrace decisions -n 20 -s {addresses.grpc}",
-        f"headrace status -s {addresses.grpc}",
-        f"grpcurl -plaintext {addresses.grpc} list",
-        f"grpcurl -plaintext {addresses.grpc} headrace.v1.Fleet/ListPools",
+        f"echo '{body}' | {folder}headrace explain -s {addresses.grpc}",
+        f"{folder}headrace nodes -s {addresses.grpc}",
+        f"{folder}headrace pools -s {addresses.grpc}",
+        f"{folder}headrace decisions -n 20 -s {addresses.grpc}",
+        f"{folder}headrace status -s {addresses.grpc}",
+        f"{folder}grpcurl -plaintext {addresses.grpc} list",
+        f"{folder}grpcurl -plaintext {addresses.grpc} headrace.v1.Fleet/ListPools",
         f"curl http://{addresses.metrics}/metrics",
     ):
         console.print(f"  {command}", soft_wrap=True, highlight=False, markup=False)

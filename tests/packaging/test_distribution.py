@@ -50,7 +50,9 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     with tarfile.open(sdist) as archive:
-        archive.extractall(source, filter="data")
+        if hasattr(tarfile, "data_filter"):  # Python 3.11 has it from 3.11.4
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(source)
     (unpacked,) = source.iterdir()
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, unpacked, cwd=out)
     (built,) = out.iterdir()

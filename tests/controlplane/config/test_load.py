@@ -197,7 +197,7 @@ ONE_FAULT = [
     ("gateway:\n  adress: a:1", "2: gateway.adress: is no setting; did you mean address?"),
     ("heartbeat: 3s", "1: heartbeat: is no setting; did you mean control_plane.heartbeat?"),
     ("log_level: info", "1: log_level: is no setting; did you mean envoy.log_level or telemetry.log_level?"),
-    ("envoy:\n  zone: a", "2: envoy.zone: is no setting; known here: admin, concurrency, log_level"),
+    ("envoy:\n  zone: a", "2: envoy.zone: is no setting; known here: admin, concurrency, max_heap, log_level"),
     (
         "etcd:\n  password: hunter2",
         "2: etcd.password: is no setting; did you mean password_file? Secrets are read from files of their own",

@@ -196,10 +196,27 @@ def test_a_pinned_session_stays_in_its_tier_whatever_the_load(ask: Ask, pin: For
     assert decision.reasons[0] is Reason.SESSION_PINNED
 
 
-def test_a_pinned_session_stays_in_its_tier_even_if_it_has_outgrown_it() -> None:
-    decision = decide(LONG, make_table(make_pool("full", "short"), make_pool("quantized", "long")), FULL)
-    assert target(decision) == "full/short"
+def test_a_session_that_has_outgrown_its_tier_goes_on_in_the_other_or_is_left_to_fail_as_configured() -> None:
+    grown = (make_pool("full", "short"), make_pool("quantized", "long"))
+    moved = decide(LONG, make_table(*grown), FULL)
+    assert target(moved) == "quantized/long"
+    assert Reason.TIER_UNAVAILABLE in moved.reasons
+    policy = Policy(sessions=SessionRules(lost_tier=LostTier.REFUSE))
+    kept = decide(LONG, make_table(*grown, policy=policy), FULL)
+    assert target(kept) == "full/short"
+    assert kept.reasons == (Reason.SESSION_PINNED, Reason.EXCEEDS_EVERY_CONTEXT)
+
+
+def test_a_session_that_fits_nowhere_stays_in_its_tier() -> None:
+    decision = decide(LONG, make_table(make_pool("full", "short"), make_pool("quantized", "short")), FULL)
     assert decision.reasons == (Reason.SESSION_PINNED, Reason.EXCEEDS_EVERY_CONTEXT)
+
+
+def test_in_an_empty_fleet_no_model_is_called_unknown() -> None:
+    decision = decide(NEUTRAL, make_table(), None)
+    assert decision.refusal is not None
+    assert (decision.refusal.status, decision.refusal.code) == (503, "no_ready_node")
+    assert decision.refusal.retry_after is not None
 
 
 def test_a_pinned_session_is_refused_while_its_tier_is_not_ready() -> None:
@@ -377,9 +394,12 @@ def test_promises_hold_for_any_fleet(
         return
     assert decision.pool in served
     assert decision.pool.ready_nodes > 0
-    if pin is not None and any(pool.tier is pin for pool in served):
-        assert decision.pool.tier is pin
-    elif ask is SENSITIVE:
+    of_pin = [pool for pool in served if pool.tier is pin]
+    if of_pin and decision.pool.tier is not pin:
+        assert lost is LostTier.REPIN
+        assert max(pool.max_context for pool in of_pin) < decision.pool.max_context
+        assert Reason.TIER_UNAVAILABLE in decision.reasons
+    elif not of_pin and ask is SENSITIVE:
         full_is_ready = any(pool.tier is FULL and pool.ready_nodes for pool in served)
         assert decision.pool.tier is FULL or (may and not full_is_ready)
     assert decision.budget is not None
