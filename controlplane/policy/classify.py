@@ -117,7 +117,9 @@ def _add_words(
             tolerant, tolerant_at, tolerant_found = found.tolerant * weight, place, found
     if structured:
         why = _why(structured_found.structured_words, structured_at)
-        parts.append(Contribution("structured_words", rules.weights.structured_words * structured, why))
+        hot = sampled and ask.temperature is not None and ask.temperature > rules.hot_temperature
+        full_weight = rules.weights.structured_words_when_hot if hot else rules.weights.structured_words
+        parts.append(Contribution("structured_words", full_weight * structured, why))
     if tolerant and sampled:
         why = _why(tolerant_found.tolerant_words, tolerant_at)
         parts.append(Contribution("creative_words", rules.weights.creative_words * tolerant, why))

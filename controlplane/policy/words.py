@@ -99,6 +99,7 @@ DEFAULT_WORDS: tuple[WordList, ...] = (
         Topic.CREATIVE,
         "en",
         _words("""
+            grammatical errors, grammar mistakes,
             poem, poems, poetry, poetic, haiku, limerick, sonnet, rhyme, rhymes, lyrics, song, songs, ballad,
             story, stories, tale, tales, fiction, fictional, fable, screenplay, narrative, dialogue, monologue,
             creative, creatively, creativity, imaginative, imagination, brainstorm, slogan, tagline, catchy,
