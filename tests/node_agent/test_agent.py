@@ -194,7 +194,7 @@ async def test_waits_grow_while_no_control_plane_can_be_reached(
     registry.unavailable = True
     async with running_agent(settings) as agent:
         await until(lambda: 1.25 in agent.waits, 20)
-    assert {0.125, 0.25, 0.5} < set(agent.waits)
+    assert {0.125, 0.25, 0.5, 1.0, 1.25} < set(agent.waits)
 
 
 # --- staying -------------------------------------------------------------------------------------------------------
