@@ -21,6 +21,7 @@ from controlplane.model import (
 )
 from controlplane.policy.contexts import context_class_of
 from controlplane.policy.formats import fidelity_of, tier_of
+from controlplane.policy.gain import NOTHING_LEARNED, Learned, expected_gain, speed_of
 from controlplane.policy.settings import Policy
 
 # A report that is older than this many seconds says nothing about now.
@@ -29,7 +30,11 @@ FRESH_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One model of one node session, in the pool where its likes are."""
+    """One model of one node session, in the pool where its likes are.
+
+    `gain` as in Pool, of this node. `throughput` is an estimate of its decode throughput with all its sequences
+    running, in no unit: only nodes of one pool can be compared by it.
+    """
 
     pool: str
     session: NodeSession
@@ -38,18 +43,22 @@ class Member:
     context_class: str
     load: NodeLoad | None
     ready: bool
+    gain: float
+    throughput: float
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
     """The fleet at one moment. Members are ordered by pool, then node id; pools by name.
 
-    `overrides` are those in force, by pool name, and may name pools that are gone.
+    `overrides` are those in force, by pool name, and may name pools that are gone. `learned` is what gains and
+    throughputs rest on.
     """
 
     members: tuple[Member, ...]
     pools: tuple[Pool, ...]
     overrides: Mapping[str, Override] = field(default_factory=dict)
+    learned: Learned = NOTHING_LEARNED
 
     def members_of(self, pool: str) -> tuple[Member, ...]:
         return tuple(m for m in self.members if m.pool == pool)
@@ -61,13 +70,15 @@ def form_fleet(
     policy: Policy,
     now: float,
     overrides: Mapping[str, Override] = MappingProxyType({}),
+    *,
+    learned: Learned = NOTHING_LEARNED,
 ) -> Fleet:
     """`loads` by node id, `overrides` by pool name; `now` in Unix seconds."""
     # etcd ends them too, but not while it is away, and later than told when it has been started anew meanwhile.
     in_force = {name: override for name, override in sorted(overrides.items()) if now < override.expires_at}
     members = sorted(
         (
-            _member(session, model, loads.get(session.spec.node_id), policy, now)
+            _member(session, model, loads.get(session.spec.node_id), policy, now, learned=learned)
             for session in sessions
             for model in session.spec.models
         ),
@@ -76,7 +87,7 @@ def form_fleet(
     pools = (
         _pool(name, list(group), policy, in_force.get(name)) for name, group in groupby(members, key=lambda m: m.pool)
     )
-    return Fleet(tuple(members), tuple(pools), MappingProxyType(in_force))
+    return Fleet(tuple(members), tuple(pools), MappingProxyType(in_force), learned)
 
 
 def pools_of(spec: NodeSpec, policy: Policy) -> tuple[str, ...]:
@@ -100,16 +111,22 @@ def served_name(model: ServedModel) -> str:
     return model.served_name or model.id
 
 
-def _member(session: NodeSession, model: ServedModel, load: NodeLoad | None, policy: Policy, now: float) -> Member:
+def _member(
+    session: NodeSession, model: ServedModel, load: NodeLoad | None, policy: Policy, now: float, *, learned: Learned
+) -> Member:
+    tier, hardware_class = tier_of(model.format, policy.formats), session.spec.hardware_class
+    full = tier is FormatTier.FULL
     return Member(
         pool=_pool_name(session.spec, model, policy),
         session=session,
         model=model,
-        tier=tier_of(model.format, policy.formats),
+        tier=tier,
         context_class=context_class_of(model.max_context, policy.context_classes),
         load=load if load is not None and now - load.reported_at <= FRESH_SECONDS else None,
         # A node that has not reported yet is left to Envoy's health check; one that reports trouble gets no traffic.
         ready=not session.draining and (load is None or load.healthy),
+        gain=1.0 if full else expected_gain(model.id, hardware_class, learned, policy.gain),
+        throughput=model.max_sequences * speed_of(model.id, tier, hardware_class, learned, policy.gain),
     )
 
 
@@ -133,7 +150,14 @@ def _pool(name: str, members: Sequence[Member], policy: Policy, override: Overri
         hardware_classes=tuple(sorted({m.session.spec.hardware_class for m in members} - {""})),
         load=_pool_load(ready) if override is None else _overridden(_pool_load(ready), override),
         overridden=() if override is None else override.signals,
+        gain=_pool_gain(ready or members),
     )
+
+
+def _pool_gain(members: Sequence[Member]) -> float:
+    """The mean over its nodes, each counted by the sequences that it runs; to a hundredth."""
+    sequences = sum(m.model.max_sequences for m in members)
+    return round(sum(m.gain * m.model.max_sequences for m in members) / sequences, 2) if sequences else members[0].gain
 
 
 def _pool_load(ready: Iterable[Member]) -> PoolLoad | None:

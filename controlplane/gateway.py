@@ -12,6 +12,9 @@ from xds_server.assembly import gateway_snapshot
 from xds_server.gateway import Endpoint, Gateway, PoolCluster
 from xds_server.snapshot import Snapshot
 
+# Fine enough to tell throughputs apart; Envoy sums up to 2**32 - 1 of a cluster.
+GREATEST_WEIGHT = 1000
+
 
 def snapshot_of(fleet: Fleet, before: Fleet | None, settings: Settings) -> Snapshot:
     """`before` is the fleet that filters still decide by.
@@ -54,14 +57,18 @@ def _gateway(fleet: Fleet, settings: Settings) -> Gateway:
 
 def _pool_cluster(name: str, members: tuple[Member, ...]) -> PoolCluster:
     health_paths = {m.session.spec.health_path for m in members}
+    ready = [m for m in members if m.ready]
+    greatest = max((m.throughput for m in ready), default=0.0)
     return PoolCluster(
         name=name,
-        endpoints=tuple(_endpoint(m) for m in members if m.ready),
+        endpoints=tuple(_endpoint(m, greatest) for m in ready),
         # One cluster has one check: where its engines differ, only a connection is common to them.
         health_path=next(iter(health_paths)) or None if len(health_paths) == 1 else None,
     )
 
 
-def _endpoint(member: Member) -> Endpoint:
+def _endpoint(member: Member, greatest: float) -> Endpoint:
+    """Weighed by its throughput, as a share of the greatest one of its pool."""
     ip, port = split_address(member.session.spec.address)
-    return Endpoint(ip, port, weight=min(max(member.model.max_sequences, 1), 1000))
+    weight = round(GREATEST_WEIGHT * member.throughput / greatest) if greatest > 0 else 1
+    return Endpoint(ip, port, weight=max(weight, 1))

@@ -140,6 +140,7 @@ def pool(message: fleet_pb2.Pool) -> Pool:
         hardware_classes=tuple(message.hardware_classes),
         load=_pool_load(message.load) if message.HasField("load") else None,
         overridden=tuple(message.overridden),
+        gain=message.gain,
     )
 
 
@@ -169,6 +170,7 @@ def pool_message(pool: Pool) -> fleet_pb2.Pool:
             running=pool.load.running, waiting=pool.load.waiting, kv_cache_use=pool.load.kv_cache_use
         ),
         overridden=pool.overridden,
+        gain=pool.gain,
     )
 
 

@@ -172,6 +172,8 @@ class Pool:
     One pool is one Envoy cluster, named `name`. `max_context` is the smallest of its nodes' (tokens), so that what fits
     the pool fits whichever node Envoy picks. `max_sequences` is summed over ready nodes. `load` is None when no ready
     node has a fresh report and no operator has overridden it; `overridden` names the signals of it that one has.
+    `gain` is how many times faster its ready nodes are expected to decode than full ones of the same hardware; 1 in the
+    full tier.
     """
 
     name: str
@@ -189,6 +191,7 @@ class Pool:
     hardware_classes: tuple[str, ...] = ()
     load: PoolLoad | None = None
     overridden: tuple[str, ...] = ()
+    gain: float = 1.0
 
 
 # --- requests ------------------------------------------------------------------------------------------------------
@@ -295,6 +298,7 @@ class Reason(StrEnum):
     SENSITIVE_NEEDS_FULL = "sensitive_needs_full"
     NEUTRAL_PREFERS_FULL = "neutral_prefers_full"
     TOLERANT_PREFERS_QUANTIZED = "tolerant_prefers_quantized"
+    TOLERANT_GAINS_TOO_LITTLE = "tolerant_gains_too_little"  # on the hardware of the quantized nodes; full serves it
     SESSION_PINNED = "session_pinned"
     TIER_UNAVAILABLE = "tier_unavailable"  # the preferred tier has no ready pool, the other one serves
     SPILLED_UNDER_LOAD = "spilled_under_load"

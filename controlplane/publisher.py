@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from controlplane.config.load import load_policy, policy_to_json
 from controlplane.errors import ConfigurationError
 from controlplane.fleet import form_fleet
+from controlplane.learning.throughput import ThroughputLearner
 from controlplane.messages import pool_message
 from controlplane.model import Pool
 from controlplane.policy.settings import Policy
@@ -58,6 +59,7 @@ class Publisher:
         self._on_view = on_view
         self._on_fault = on_fault
         self._clock = clock
+        self._learner = ThroughputLearner()
         self._latest: FleetState | None = None
         self._arrived = asyncio.Event()
         self._policy = _PolicyInForce(None, configured, overridden=False)
@@ -103,7 +105,9 @@ class Publisher:
     def _view_of(self, state: FleetState) -> View:
         self._policy = self._policy_of(state.policy)
         policy = self._policy.policy
-        fleet = form_fleet(state.sessions.values(), state.loads, policy, self._clock(), state.overrides)
+        now = self._clock()
+        learned = self._learner.observe(state.sessions.values(), state.loads, policy, now)
+        fleet = form_fleet(state.sessions.values(), state.loads, policy, now, state.overrides, learned=learned)
         message = _table_message(fleet.pools, policy)
         return View(
             sessions=state.sessions,

@@ -37,6 +37,7 @@ def would_change(ask: Ask, table: RoutingTable, pin: FormatTier | None, decision
     return (
         *_another_temperature(ask, table, pin, decision),
         *_fewer_tokens(ask, table, decision),
+        *_another_gain(ask, table, pin, decision),
         *_no_load(ask, table, pin, decision),
         *_no_pin(ask, table, pin, decision),
     )
@@ -68,6 +69,23 @@ def _fewer_tokens(ask: Ask, table: RoutingTable, decision: Decision) -> Iterator
         if excess > 0:
             kind = "output" if excess < tokens - budget.prompt_tokens else "prompt"
             yield f"{excess} fewer {kind} tokens would fit {pool.name} ({pool.max_context} tokens)"
+
+
+def _another_gain(ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: Decision) -> Iterator[str]:
+    """Only of a tolerant request that was free to go to either tier."""
+    least = table.policy.gain.worthwhile
+    if Reason.TOLERANT_GAINS_TOO_LITTLE in decision.reasons:
+        gain, says = least, f"a gain of {least:g} by quantized formats"
+    elif Reason.TOLERANT_PREFERS_QUANTIZED in decision.reasons:
+        gain, says = 0.0, f"a gain below {least:g} by quantized formats"
+    else:
+        return
+    quantized = [pool for pool in table.pools if pool.model == decision.model and pool.tier is FormatTier.QUANTIZED]
+    others = (replace(pool, gain=gain) if pool in quantized else pool for pool in table.pools)
+    other = decide(ask, compile_table(table.version, others, table.policy), pin)
+    if _target(other) != _target(decision):
+        expected = ", ".join(f"{pool.gain:g} in {pool.name}" for pool in quantized)
+        yield f"{says} would send it to {_target(other)}; expected are {expected}"
 
 
 def _no_load(ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: Decision) -> Iterator[str]:

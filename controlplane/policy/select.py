@@ -18,8 +18,9 @@ from controlplane.policy.table import Candidate
 class Need:
     """What a request needs of a pool.
 
-    `tier` is required, `preferred_tier` only preferred; None is no matter. A pool must hold `tokens` in one sequence.
-    `preferred_rank` is the smallest context class that serves. `reasons` say why.
+    `tier` is required, `preferred_tier` only preferred; None is no matter. Where `must_pay`, the preference is for
+    those of its pools that gain enough. A pool must hold `tokens` in one sequence. `preferred_rank` is the smallest
+    context class that serves. `reasons` say why.
     """
 
     tier: FormatTier | None
@@ -27,6 +28,7 @@ class Need:
     tokens: int
     preferred_rank: int
     reasons: tuple[Reason, ...]
+    must_pay: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +75,18 @@ def room(need: Need, candidate: Candidate) -> float:
 
 
 def tier(need: Need, candidate: Candidate) -> float:
-    return 1.0 if need.preferred_tier is None or candidate.tier is need.preferred_tier else 0.0
+    preferred = need.preferred_tier is None or candidate.tier is need.preferred_tier
+    return 1.0 if preferred and (candidate.pays or not need.must_pay) else 0.0
 
 
 def context(need: Need, candidate: Candidate) -> float:
     """1 for the smallest context class that serves, less for each one above: long context is dear."""
     return 1.0 / (1 + abs(candidate.context_rank - need.preferred_rank))
+
+
+def gain(need: Need, candidate: Candidate) -> float:
+    """What there is to gain above 1, for a request that prefers quantized pools; twice as fast and more is best."""
+    return candidate.pool.gain - 1.0 if need.preferred_tier is FormatTier.QUANTIZED else 0.0
 
 
 def headroom(_: Need, candidate: Candidate) -> float:
@@ -98,6 +106,7 @@ SCORES: tuple[tuple[str, Callable[[Need, Candidate], float]], ...] = (
     ("room", room),
     ("tier", tier),
     ("context", context),
+    ("gain", gain),
     ("headroom", headroom),
     ("on_demand", on_demand),
     ("fidelity", fidelity),
@@ -183,8 +192,7 @@ def need_of(verdict: Verdict, tokens: int, candidates: tuple[Candidate, ...], ru
     """Of a request that is free to go to either tier."""
     match verdict:
         case Verdict.TOLERANT:
-            preferred, reason = FormatTier.QUANTIZED, Reason.TOLERANT_PREFERS_QUANTIZED
-            return _need(None, preferred, tokens, candidates, reason=reason)
+            return _need_of_tolerant(tokens, candidates)
         case Verdict.NEUTRAL:
             return _need(None, FormatTier.FULL, tokens, candidates, reason=Reason.NEUTRAL_PREFERS_FULL)
         case Verdict.SENSITIVE:
@@ -198,12 +206,28 @@ def need_of(verdict: Verdict, tokens: int, candidates: tuple[Candidate, ...], ru
             return _need(required, FormatTier.FULL, tokens, candidates, reason=Reason.SENSITIVE_NEEDS_FULL)
 
 
+def _need_of_tolerant(tokens: int, candidates: tuple[Candidate, ...]) -> Need:
+    """Where no quantized pool is faster than full ones of its hardware, there is no reason to leave the full tier."""
+    ready = [c for c in candidates if c.ready]
+    holding = [c for c in ready if c.pool.max_context >= tokens] or ready
+    tiers = {c.tier for c in holding}
+    if any(c.pays for c in holding):
+        reason, preferred, must_pay = Reason.TOLERANT_PREFERS_QUANTIZED, FormatTier.QUANTIZED, True
+    elif tiers == set(FormatTier):
+        reason, preferred, must_pay = Reason.TOLERANT_GAINS_TOO_LITTLE, FormatTier.FULL, False
+    else:
+        reason, preferred, must_pay = Reason.TOLERANT_PREFERS_QUANTIZED, FormatTier.QUANTIZED, False
+    return _need(None, preferred, tokens, candidates, reason=reason, must_pay=must_pay)
+
+
 def _need(
     required: FormatTier | None,
     preferred: FormatTier | None,
     tokens: int,
     candidates: tuple[Candidate, ...],
     reason: Reason,
+    *,
+    must_pay: bool = False,
 ) -> Need:
     eligible = [c for c in candidates if c.ready and (required is None or c.tier is required)]
     reasons: tuple[Reason, ...] = (reason,)
@@ -213,6 +237,6 @@ def _need(
         tokens = max(c.pool.max_context for c in eligible)
         holding = [c for c in eligible if c.pool.max_context >= tokens]
         reasons = (reason, Reason.EXCEEDS_EVERY_CONTEXT)
-    of_tier = [c for c in holding if c.tier is preferred] or holding
+    of_tier = [c for c in holding if c.tier is preferred and (c.pays or not must_pay)] or holding
     rank = min((c.context_rank for c in of_tier), default=0)
-    return Need(required, preferred, tokens, rank, reasons)
+    return Need(required, preferred, tokens, rank, reasons, must_pay)

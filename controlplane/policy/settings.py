@@ -6,6 +6,8 @@ Plain types with `annotated_types` bounds, so that the configuration can validat
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
@@ -167,6 +169,40 @@ class ContextClass:
     max_context: Annotated[int, Gt(0)] | None = None
 
 
+# --- gain ----------------------------------------------------------------------------------------------------------
+
+
+Gain = Annotated[float, Ge(0.1), Le(10)]
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareGain:
+    """What to expect of one hardware class until its nodes have told."""
+
+    hardware_class: Name
+    gain: Gain
+
+
+@dataclass(frozen=True, slots=True)
+class GainRules:
+    """How much faster quantized formats decode than full ones on the same hardware at equal load, as a factor.
+
+    `priors` and `default`, for all other classes, count until the load reports of a model's nodes have told about
+    `enough_seconds` in which full and quantized nodes of one class decoded at comparable load. What they told is kept
+    between `least` and `most`, and half of it is forgotten after `half_life_seconds`. Below `worthwhile` a tolerant
+    request has no reason to leave the full tier.
+    """
+
+    # Published for INT4 over FP16 at equal batch: 1.7 to 1.9 and 1.3 to 1.5. The default is the lowest of these.
+    priors: tuple[HardwareGain, ...] = (HardwareGain("a100-sxm4", 1.8), HardwareGain("rtx-4090", 1.4))
+    default: Gain = 1.3
+    worthwhile: Gain = 1.1
+    least: Gain = 0.5
+    most: Gain = 4.0  # decoding reads the weights, of which a quarter is left
+    enough_seconds: Annotated[float, Gt(0)] = 300.0
+    half_life_seconds: Annotated[float, Gt(0)] = 3600.0
+
+
 # --- selection -----------------------------------------------------------------------------------------------------
 
 
@@ -187,11 +223,12 @@ class LoadLimits:
 @dataclass(frozen=True, slots=True)
 class ScoreWeights:
     """Weights of the marks (each 0 to 1) by which pools are compared. By default each of
-    the first three outweighs all below it (context up to four classes)."""
+    the first three outweighs all below it (context up to three classes)."""
 
     room: Annotated[float, Ge(0)] = 16
     tier: Annotated[float, Ge(0)] = 8
     context: Annotated[float, Ge(0)] = 4
+    gain: Annotated[float, Ge(0)] = 0.3
     headroom: Annotated[float, Ge(0)] = 0.2
     on_demand: Annotated[float, Ge(0)] = 0.1
     fidelity: Annotated[float, Ge(0)] = 0.02
@@ -240,6 +277,23 @@ class SessionRules:
     lost_tier: LostTier = LostTier.REPIN
 
 
+# --- composition ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CompositionRules:
+    """When the fleet's composition, and not its scheduling, is the problem: too much of the traffic needs full nodes.
+
+    Above the share `needs_full_above` of at least `minimum_requests` within `window_seconds` it is said; below
+    `clear_below`, or with fewer than half as many requests, no longer.
+    """
+
+    window_seconds: Annotated[float, Ge(60), Le(21_600)] = 900.0
+    needs_full_above: Share = 0.7
+    clear_below: Share = 0.65
+    minimum_requests: Annotated[int, Ge(1)] = 200
+
+
 # --- the whole -----------------------------------------------------------------------------------------------------
 
 
@@ -258,10 +312,14 @@ class Policy:
         ContextClass("short", 8192),
         ContextClass("long"),
     )
+    gain: GainRules = GainRules()
     selection: SelectionRules = SelectionRules()
     sessions: SessionRules = SessionRules()
+    composition: CompositionRules = CompositionRules()
 
 
+# What is remembered at most of time that goes on evenly.
+MOST_HALF_LIVES = 1 / math.log(2)
 REQUEST_ID_HEADERS = frozenset({"x-request-id", "x-correlation-id", "x-trace-id", "request-id", "traceparent"})
 # The top-level body fields that may hold a session id; the parser looks at no others.
 SESSION_FIELD_ROOTS = frozenset(
@@ -294,11 +352,16 @@ def faults(policy: Policy) -> tuple[str, ...]:
     elif lower != sorted(set(lower)):
         found.append("context_classes: max_context must grow from class to class")
 
+    found.extend(_gain_faults(policy.gain))
+
     load = policy.selection.load
     if load.room_waiting_per_node > load.overloaded_waiting_per_node:
         found.append("selection.load.room_waiting_per_node: must not be above overloaded_waiting_per_node")
     if load.room_kv_cache_use > load.overloaded_kv_cache_use:
         found.append("selection.load.room_kv_cache_use: must not be above overloaded_kv_cache_use")
+
+    if policy.composition.clear_below > policy.composition.needs_full_above:
+        found.append("composition.clear_below: must not be above needs_full_above")
 
     found.extend(
         f"sessions.headers: {name} names a request, not a session; leave it out"
@@ -311,3 +374,13 @@ def faults(policy: Policy) -> tuple[str, ...]:
         if path.split(".")[0] not in SESSION_FIELD_ROOTS
     )
     return tuple(found)
+
+
+def _gain_faults(rules: GainRules) -> Iterator[str]:
+    classes = [entry.hardware_class.lower() for entry in rules.priors]
+    if len(set(classes)) < len(classes):
+        yield "gain.priors: two entries are of the same hardware class; leave one"
+    if rules.least > rules.most:
+        yield "gain.least: must not be above gain.most"
+    if rules.enough_seconds >= MOST_HALF_LIVES * rules.half_life_seconds:
+        yield "gain.enough_seconds: is forgotten before it is reached; must be below 1.44 times gain.half_life_seconds"

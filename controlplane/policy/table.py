@@ -17,6 +17,7 @@ class Candidate:
 
     `context_rank` counts context classes from the smallest. `overloaded` says that requests should leave it, `has_room`
     that it can take those of others; a pool may be neither. `headroom` and `fidelity` are 0 to 1, 1 is best.
+    `pays` says that a tolerant request is served better enough by it than by a full one of the same hardware.
     """
 
     pool: Pool
@@ -28,6 +29,7 @@ class Candidate:
     has_room: bool
     headroom: float
     fidelity: float
+    pays: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ def _candidate(pool: Pool, policy: Policy) -> Candidate:
         has_room=waiting <= limits.room_waiting_per_node and kv_cache_use <= limits.room_kv_cache_use,
         headroom=_headroom(pool, waiting, kv_cache_use, limits),
         fidelity=fidelity_of(pool.formats[0], policy.formats) if pool.formats else 0.0,
+        pays=pool.tier is FormatTier.QUANTIZED and pool.gain >= policy.gain.worthwhile,
     )
 
 

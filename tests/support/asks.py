@@ -60,8 +60,12 @@ def make_pool(
     load: PoolLoad | None = None,
     served_name: str = "",
     aliases: tuple[str, ...] = (),
+    gain: float = 1.8,
 ) -> Pool:
-    """A pool of at least two nodes with 16 sequences each; short holds 8192 tokens, others 32768."""
+    """A pool of at least two nodes with 16 sequences each; short holds 8192 tokens, others 32768.
+
+    The gain is that of a quantized pool.
+    """
     return Pool(
         name=f"{model}/{tier}/{context_class}/{capacity}{'=' + served_name if served_name else ''}",
         model=model,
@@ -76,6 +80,7 @@ def make_pool(
         aliases=aliases,
         formats=("bf16",) if tier == "full" else ("int4-awq",),
         load=load,
+        gain=gain if tier == "quantized" else 1.0,
     )
 
 

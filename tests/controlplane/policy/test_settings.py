@@ -11,8 +11,11 @@ from controlplane.policy.contexts import context_class_of
 from controlplane.policy.formats import fidelity_of, tier_of
 from controlplane.policy.settings import (
     SESSION_FIELD_ROOTS,
+    CompositionRules,
     ContextClass,
     FormatRules,
+    GainRules,
+    HardwareGain,
     LoadLimits,
     Policy,
     SelectionRules,
@@ -40,6 +43,10 @@ def test_the_default_policy_has_no_faults_and_survives_json() -> None:
         (Policy(context_classes=(ContextClass("a", 8), ContextClass("a"))), "names must differ"),
         (Policy(selection=SelectionRules(load=LoadLimits(room_waiting_per_node=9))), "room_waiting_per_node"),
         (Policy(selection=SelectionRules(load=LoadLimits(room_kv_cache_use=0.99))), "room_kv_cache_use"),
+        (Policy(gain=GainRules(priors=(HardwareGain("t4", 1.5), HardwareGain("T4", 1.4)))), "gain.priors"),
+        (Policy(gain=GainRules(least=4.5)), "gain.least"),
+        (Policy(gain=GainRules(enough_seconds=90, half_life_seconds=60)), "gain.enough_seconds"),
+        (Policy(composition=CompositionRules(clear_below=0.8)), "composition.clear_below"),
         (Policy(sessions=SessionRules(headers=("X-Request-Id",))), "names a request"),
         (Policy(sessions=SessionRules(body_fields=("elsewhere.id",))), "is not looked at"),
     ],
