@@ -5,7 +5,10 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controlplane.fleet import Fleet
-from controlplane.model import Verdict
+from controlplane.ledger.composition import Assessment
+from controlplane.model import FormatTier, Verdict
+from controlplane.policy.gain import expected_gain
+from controlplane.policy.settings import GainRules
 from headrace_protos.headrace.v1 import decision_pb2
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -22,6 +25,26 @@ class ControlPlaneMetrics:
         self._pool_waiting = Gauge("headrace_pool_waiting", "Requests waiting.", ("pool",), registry=registry)
         self._overridden_pools = Gauge(
             "headrace_overridden_pools", "Pools whose load an operator has overridden.", registry=registry
+        )
+        self._gains = Gauge(
+            "headrace_quantized_gain",
+            "Times that quantized nodes decode faster than full ones, as expected, by where that is from.",
+            ("model", "hardware_class", "source"),
+            registry=registry,
+        )
+        self._window_requests = Gauge(
+            "headrace_window_requests", "Classified requests in the window of the composition watch.", registry=registry
+        )
+        self._window_share = Gauge(
+            "headrace_window_share", "Share of them by verdict.", ("verdict",), registry=registry
+        )
+        self._window_needing_full = Gauge(
+            "headrace_window_needing_full_share", "Share of them that needs the full tier.", registry=registry
+        )
+        self._composition_trouble = Gauge(
+            "headrace_fleet_composition_trouble",
+            "1 while too much of the traffic needs the full tier for the fleet as it is composed, else 0.",
+            registry=registry,
         )
         self._registrations = Counter(
             "headrace_registrations", "Registrations by result.", ("result",), registry=registry
@@ -76,6 +99,7 @@ class ControlPlaneMetrics:
         )
         self._fleet_pools: set[str] = set()
         self._shown_pools: set[str] = set()
+        self._shown_gains: set[tuple[str, str, str]] = set()
 
     def view_published(self, fleet: Fleet, nodes: int) -> None:
         self._views.inc()
@@ -91,6 +115,31 @@ class ControlPlaneMetrics:
             for metric in self._by_pool:
                 metric.remove_by_labels({"pool": gone})
         self._shown_pools = self._fleet_pools
+
+    def gains_expected(self, fleet: Fleet, rules: GainRules) -> None:
+        shown: set[tuple[str, str, str]] = set()
+        for member in fleet.members:
+            if member.tier is FormatTier.QUANTIZED:
+                key = (member.model.id, member.session.spec.hardware_class)
+                known = fleet.learned.gains.get(key)
+                labels = (*key, "prior" if known is None or known.value is None else "learned")
+                self._gains.labels(*labels).set(expected_gain(*key, fleet.learned, rules))
+                shown.add(labels)
+        for gone in self._shown_gains - shown:
+            self._gains.remove(*gone)
+        self._shown_gains = shown
+
+    def composition_assessed(self, assessment: Assessment) -> None:
+        composition = assessment.composition
+        self._window_requests.set(composition.requests)
+        for verdict, count in (
+            (Verdict.SENSITIVE, composition.sensitive),
+            (Verdict.NEUTRAL, composition.neutral),
+            (Verdict.TOLERANT, composition.tolerant),
+        ):
+            self._window_share.labels(verdict).set(composition.share(count))
+        self._window_needing_full.set(composition.needing_full_share)
+        self._composition_trouble.set(int(assessment.is_trouble))
 
     def view_failed(self) -> None:
         self._view_faults.inc()

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from controlplane.ledger.composition import Assessment, Composition
+from controlplane.ledger.remedies import remedies
+from controlplane.model import FormatTier
+from controlplane.policy.gain import expected_gain, prior_gain
 from controlplane.view import View
 from headrace_protos.headrace.v1 import fleet_pb2
 
@@ -14,6 +18,7 @@ class Surroundings:
     """What `summarise` needs besides the view. Troubles and faults are None when all is well.
 
     `snapshot_version` is of what Envoys should hold, empty before the first; `now` is in Unix seconds.
+    `assessment` is the last one of what the traffic consists of.
     """
 
     version: str
@@ -25,6 +30,7 @@ class Surroundings:
     envoys: tuple[fleet_pb2.EnvoyStatus, ...]
     filter_workers: tuple[str, ...]
     now: float
+    assessment: Assessment | None = None
 
 
 def summarise(view: View | None, around: Surroundings) -> fleet_pb2.GetStatusResponse:
@@ -41,6 +47,39 @@ def summarise(view: View | None, around: Surroundings) -> fleet_pb2.GetStatusRes
         envoys=around.envoys,
         filter_workers=around.filter_workers,
         conditions=list(_conditions(view, around)),
+        gains=list(_gains(view)) if view else (),
+        composition=_composition_message(around.assessment.composition) if around.assessment else None,
+    )
+
+
+def _gains(view: View) -> Iterable[fleet_pb2.Gain]:
+    """Of each model and hardware class that has quantized nodes."""
+    rules, learned = view.table.policy.gain, view.fleet.learned
+    for model, hardware_class in sorted(
+        {(m.model.id, m.session.spec.hardware_class) for m in view.fleet.members if m.tier is FormatTier.QUANTIZED}
+    ):
+        known = learned.gains.get((model, hardware_class))
+        yield fleet_pb2.Gain(
+            model=model,
+            hardware_class=hardware_class,
+            gain=expected_gain(model, hardware_class, learned, rules),
+            learned=known is not None and known.value is not None,
+            prior=prior_gain(hardware_class, rules),
+            comparable_seconds=known.seconds if known else 0.0,
+        )
+
+
+def _composition_message(composition: Composition) -> fleet_pb2.Composition | None:
+    if not composition.requests:
+        return None
+    return fleet_pb2.Composition(
+        window_seconds=composition.window_seconds,
+        requests=composition.requests,
+        sensitive=composition.sensitive,
+        neutral=composition.neutral,
+        tolerant=composition.tolerant,
+        needing_full=composition.needing_full,
+        pinned_to_full=composition.pinned_to_full,
     )
 
 
@@ -69,23 +108,7 @@ def _conditions(view: View | None, around: Surroundings) -> Iterable[fleet_pb2.C
             message=f"the policy set by an operator is not in force: {around.policy_fault}",
         )
     if view is not None:
-        for pool_name, override in view.fleet.overrides.items():
-            signals = ", ".join(f"{name} {getattr(override, name):g}" for name in override.signals)
-            yield fleet_pb2.Condition(
-                name="override_active",
-                message=f"{pool_name}: requests are led by {signals} and not by what is measured, for "
-                f"{max(override.expires_at - around.now, 0.0):.0f} s more; `headrace override clear` ends it now",
-            )
-        if not view.sessions:
-            yield fleet_pb2.Condition(
-                name="no_nodes", message="no node is registered; start `headrace node` beside each engine"
-            )
-        for pool in view.fleet.pools:
-            if not pool.ready_nodes:
-                yield fleet_pb2.Condition(
-                    name="pool_without_ready_node",
-                    message=f"{pool.name}: none of its {pool.nodes} nodes gets traffic; `headrace nodes` says why",
-                )
+        yield from _fleet_conditions(view, around)
     if not around.envoys:
         yield fleet_pb2.Condition(
             name="no_envoy", message="no Envoy is connected over xDS; start `headrace envoy` or check its bootstrap"
@@ -93,4 +116,29 @@ def _conditions(view: View | None, around: Surroundings) -> Iterable[fleet_pb2.C
     if not around.filter_workers:
         yield fleet_pb2.Condition(
             name="no_filter", message="no filter watches the routing table; start `headrace ext-proc`"
+        )
+
+
+def _fleet_conditions(view: View, around: Surroundings) -> Iterable[fleet_pb2.Condition]:
+    for pool_name, override in view.fleet.overrides.items():
+        signals = ", ".join(f"{name} {getattr(override, name):g}" for name in override.signals)
+        yield fleet_pb2.Condition(
+            name="override_active",
+            message=f"{pool_name}: requests are led by {signals} and not by what is measured, for "
+            f"{max(override.expires_at - around.now, 0.0):.0f} s more; `headrace override clear` ends it now",
+        )
+    if not view.sessions:
+        yield fleet_pb2.Condition(
+            name="no_nodes", message="no node is registered; start `headrace node` beside each engine"
+        )
+    for pool in view.fleet.pools:
+        if not pool.ready_nodes:
+            yield fleet_pb2.Condition(
+                name="pool_without_ready_node",
+                message=f"{pool.name}: none of its {pool.nodes} nodes gets traffic; `headrace nodes` says why",
+            )
+    if around.assessment is not None and around.assessment.is_trouble:
+        yield fleet_pb2.Condition(
+            name="fleet_composition",
+            message=remedies(around.assessment.composition, view.fleet, view.table.policy),
         )

@@ -14,7 +14,9 @@ from controlplane.etcd.client import EtcdClient
 from controlplane.fleet import pools_of
 from controlplane.gateway import snapshot_of
 from controlplane.grpc_serving import Health, bind, new_server
+from controlplane.ledger.composition import CompositionWatch
 from controlplane.ledger.recent import RecentDecisions
+from controlplane.ledger.remedies import remedies
 from controlplane.metrics import ControlPlaneMetrics
 from controlplane.model import NodeSpec
 from controlplane.policy.settings import Policy
@@ -65,6 +67,7 @@ class ControlPlane:
         self._follower = FleetFollower(client, keys, grace=max(settings.control_plane.lease, COME_BACK_SECONDS))
         self._current = CurrentView(None)
         self._publisher = Publisher(settings.policy, self._current, self._publish, metrics.view_failed, time.time)
+        self._composition = CompositionWatch(time.monotonic)
         self._decisions = RecentDecisions(settings.control_plane.recent_decisions)
         self._discovery = DiscoveryService(_XdsObserver(metrics), f"headrace-{settings.cluster}")
         self._fleet = fleet.FleetServicer(self._current, self._decisions, self._status, time.time)
@@ -140,10 +143,13 @@ class ControlPlane:
                 async with asyncio.timeout(HELD_SECONDS):
                     await self._discovery.until_held()
         self._metrics.view_published(view.fleet, len(view.sessions))
+        self._metrics.gains_expected(view.fleet, view.table.policy.gain)
+        self._composition.view_published(view.fleet)
 
     def _record(self, recorded: decision_pb2.RecordedDecision) -> None:
         self._decisions.add(recorded)
         self._metrics.request_finished(recorded)
+        self._composition.request_finished(recorded)
 
     @property
     def _policy(self) -> Policy:
@@ -174,7 +180,23 @@ class ControlPlane:
             self._metrics.etcd_up(self._follower.trouble is None)
             self._metrics.envoys(len(self._discovery.states()))
             self._metrics.filter_workers(len(self._fleet.filter_workers))
+            self._assess_composition()
             await asyncio.sleep(TICK_SECONDS)
+
+    def _assess_composition(self) -> None:
+        assessment = self._composition.assess(self._policy.composition)
+        self._metrics.composition_assessed(assessment)
+        view = self._current.value
+        if not assessment.changed or view is None:
+            return
+        if assessment.is_trouble:
+            _log.warning("fleet composition: %s", remedies(assessment.composition, view.fleet, view.table.policy))
+        else:
+            _log.info(
+                "fleet composition: well again, %.0f%% of %d classified requests need the full tier",
+                100 * assessment.composition.needing_full_share,
+                assessment.composition.requests,
+            )
 
     def _status(self) -> fleet_pb2.GetStatusResponse:
         snapshot = self._discovery.snapshot
@@ -190,6 +212,7 @@ class ControlPlane:
                 envoys=tuple(_envoy_status(state) for state in self._discovery.states()),
                 filter_workers=self._fleet.filter_workers,
                 now=time.time(),
+                assessment=self._composition.last,
             ),
         )
 

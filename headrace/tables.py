@@ -39,7 +39,7 @@ def show_nodes(nodes: Iterable[fleet_pb2.Node]) -> None:
 
 def show_pools(pools: Iterable[fleet_pb2.Pool]) -> None:
     table = _table(
-        "pool", "model", "tier", "formats", "context", "nodes", "sequences", "running", "waiting", "KV cache"
+        "pool", "model", "tier", "formats", "gain", "context", "nodes", "sequences", "running", "waiting", "KV cache"
     )
     for pool in pools:
         has_load = pool.HasField("load")
@@ -48,6 +48,7 @@ def show_pools(pools: Iterable[fleet_pb2.Pool]) -> None:
             escape(pool.model),
             f"[{TIER_STYLES.get(pool.tier, 'white')}]{pool.tier}[/]",
             escape(", ".join(pool.formats)),
+            f"{pool.gain:g}",
             escape(f"{pool.context_class} ({pool.max_context})"),
             f"{pool.ready_nodes}/{pool.nodes}",
             str(pool.max_sequences),
@@ -108,6 +109,10 @@ def show_status(status: fleet_pb2.GetStatusResponse) -> None:
         console.print(
             f"envoy           {escape(envoy.node_id)} holds {envoy.acknowledged_version or 'nothing yet'}{rejected}"
         )
+    for gain in status.gains:
+        console.print(f"gain            {_gain(gain)}")
+    if status.HasField("composition"):
+        console.print(f"traffic         {_composition(status.composition)}")
     if not status.conditions:
         console.print("[green]all is well[/]")
     for condition in status.conditions:
@@ -170,6 +175,29 @@ def tokens(outcome: decision_pb2.Outcome) -> str:
     if not outcome.HasField("prompt_tokens") and not outcome.HasField("completion_tokens"):
         return "-"
     return f"{outcome.prompt_tokens}+{outcome.completion_tokens}"
+
+
+def _gain(gain: fleet_pb2.Gain) -> str:
+    where = f"{escape(gain.model)} quantized on {escape(gain.hardware_class) or 'unknown hardware'}"
+    source = "learned" if gain.learned else "expected"
+    known = f"{gain.comparable_seconds:.0f} s at comparable load"
+    expected = f", {gain.prior:g} was expected" if gain.learned else ""
+    return f"{where}: {gain.gain:g} times full, {source}{expected} ({known})"
+
+
+def _composition(traffic: fleet_pb2.Composition) -> str:
+    shares = ", ".join(
+        f"[{VERDICT_STYLES[name]}]{count / traffic.requests:.0%} {name}[/]"
+        for name, count in (
+            ("sensitive", traffic.sensitive),
+            ("neutral", traffic.neutral),
+            ("tolerant", traffic.tolerant),
+        )
+    )
+    return (
+        f"{traffic.requests} requests in {traffic.window_seconds / 60:g} min: {shares}; "
+        f"{traffic.needing_full / traffic.requests:.0%} need the full tier"
+    )
 
 
 def _state(node: fleet_pb2.Node) -> str:

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from controlplane.fleet import FRESH_SECONDS
 from controlplane.model import FormatTier, NodeLoad, NodeSession, ServedModel
@@ -32,8 +33,7 @@ FORGOTTEN_BELOW_SECONDS = 0.001
 SPEED_BOUNDS = (0.1, 10.0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
+class _Kind(NamedTuple):
     """Nodes whose samples are summed up together."""
 
     model: str
@@ -41,8 +41,7 @@ class _Kind:
     hardware_class: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Stratum:
+class _Stratum(NamedTuple):
     """Where nodes can be compared. `band` is the binary logarithm of the running sequences."""
 
     engine: str
@@ -92,7 +91,12 @@ class ThroughputLearner:
                 continue
             before = self._last.get(session.session_id)
             last[session.session_id] = load
-            if before is not None and session.spec.hardware_class and len(session.spec.models) == 1:
+            if (
+                before is not None
+                and before is not load
+                and session.spec.hardware_class
+                and len(session.spec.models) == 1
+            ):
                 self._sample(session, session.spec.models[0], before, load, policy)
         self._last = last
         self._learned = Learned(self._gains(policy.gain), self._speeds(policy.gain))

@@ -7,8 +7,10 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry, generate_latest
 
 from controlplane.fleet import form_fleet
+from controlplane.ledger.composition import Assessment, Composition
 from controlplane.metrics import ControlPlaneMetrics
 from controlplane.model import NodeLoad, NodeSession
+from controlplane.policy.gain import Learned, LearnedGain
 from controlplane.policy.settings import Policy
 from headrace_protos.headrace.v1 import decision_pb2
 from support.nodes import node
@@ -115,3 +117,30 @@ def test_the_state_of_the_surroundings_is_shown() -> None:
     assert value(registry, "headrace_registrations_total", result="ok") == 1
     assert value(registry, "headrace_heartbeats_total", result="not_found") == 1
     assert value(registry, "headrace_xds_updates_total", type="cluster", answer="rejected") == 1
+
+
+def test_what_the_traffic_consists_of_is_shown() -> None:
+    metrics, registry = new_metrics()
+    composition = Composition(900, sensitive=6, neutral=3, tolerant=1, needing_full=8, pinned_to_full=2)
+    metrics.composition_assessed(Assessment(composition, is_trouble=True, changed=True))
+    assert value(registry, "headrace_window_requests") == 10
+    shares = [value(registry, "headrace_window_share", verdict=v) for v in ("sensitive", "neutral", "tolerant")]
+    assert shares == [0.6, 0.3, 0.1]
+    assert value(registry, "headrace_window_needing_full_share") == 0.8
+    assert value(registry, "headrace_fleet_composition_trouble") == 1
+    metrics.composition_assessed(Assessment(Composition(900), is_trouble=False, changed=True))
+    assert value(registry, "headrace_window_share", verdict="sensitive") == 0
+    assert value(registry, "headrace_fleet_composition_trouble") == 0
+
+
+def test_gains_are_shown_by_source_as_long_as_there_are_quantized_nodes() -> None:
+    metrics, registry = new_metrics()
+    sessions = [NodeSession("s", node("a", format="int4-awq"), registered_at=0.0)]
+    metrics.gains_expected(form_fleet(sessions, {}, Policy(), now=0.0), Policy().gain)
+    assert value(registry, "headrace_quantized_gain", model="llama", hardware_class="", source="prior") == 1.3
+    learned = Learned({("llama", ""): LearnedGain(1.6, 500.0)})
+    metrics.gains_expected(form_fleet(sessions, {}, Policy(), now=0.0, learned=learned), Policy().gain)
+    assert value(registry, "headrace_quantized_gain", model="llama", hardware_class="", source="learned") == 1.6
+    assert value(registry, "headrace_quantized_gain", model="llama", hardware_class="", source="prior") is None
+    metrics.gains_expected(FLEET, Policy().gain)
+    assert b"headrace_quantized_gain{" not in generate_latest(registry)

@@ -14,7 +14,7 @@ import pytest
 from controlplane.config.load import dump
 from controlplane.latest import Latest
 from controlplane.model import NodeLoad, NodeSession, Override
-from controlplane.policy.settings import ContextClass, Policy
+from controlplane.policy.settings import ContextClass, GainRules, Policy
 from controlplane.publisher import Publisher
 from controlplane.registry.state import FleetState
 from controlplane.view import CurrentView, View
@@ -194,3 +194,25 @@ async def test_equal_fleets_have_tables_of_equal_version() -> None:
         second = await published.put(state_of("a"))
         other = await published.put(state_of("a", "b"))
     assert first.table.version == first.table_message.version == second.table.version != other.table.version
+
+
+async def test_what_load_reports_tell_of_gains_reaches_the_table_of_filters() -> None:
+    """Facts row: hardware."""
+    rules = GainRules(enough_seconds=3, half_life_seconds=100)
+    document = dump(replace(CONFIGURED, gain=rules)).encode()
+    sessions = {
+        name: NodeSession(name, replace(node(name, f"10.0.0.{number}:8000", form), hardware_class="a100"), 0.0)
+        for number, (name, form) in enumerate((("full", "fp16"), ("quantized", "int4-awq")), start=1)
+    }
+    async with publishing() as published:
+        for second in range(6):
+            published.now = 1000.0 + second
+            loads = {
+                name: NodeLoad(running=4, waiting=0, tokens_per_second=speed, reported_at=published.now)
+                for name, speed in (("full", 100.0), ("quantized", 105.0))
+            }
+            view = await published.put(FleetState(sessions=dict(sessions), loads=loads, policy=document))
+            gains = [pool.gain for pool in view.table_message.pools]
+            assert gains == [1.0, 1.3 if second < 3 else gains[1]]
+    assert gains == [1.0, 1.05]
+    assert view.fleet.learned.gains["llama", "a100"].value == 1.05

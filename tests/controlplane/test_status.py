@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from controlplane.fleet import form_fleet
+from controlplane.ledger.composition import Assessment, Composition
 from controlplane.model import NodeLoad, NodeSession, Override
+from controlplane.policy.gain import Learned, LearnedGain
 from controlplane.policy.settings import Policy
 from controlplane.policy.table import compile_table
 from controlplane.status import Surroundings, summarise
@@ -93,6 +95,44 @@ def test_an_empty_fleet_and_a_pool_without_a_ready_node_are_conditions() -> None
     (condition,) = summarise(view_of("a", unhealthy=True), HAPPY).conditions
     assert condition.name == "pool_without_ready_node"
     assert condition.message.startswith("llama/full/short/on_demand: none of its 1 nodes")
+
+
+def test_facts_limit_too_much_traffic_that_needs_full_nodes_is_a_condition_with_its_numbers() -> None:
+    composition = Composition(900, sensitive=80, neutral=15, tolerant=5, needing_full=80)
+    calm = summarise(view_of("a"), replace(HAPPY, assessment=Assessment(composition, is_trouble=False, changed=True)))
+    assert not calm.conditions
+    assert (calm.composition.requests, calm.composition.sensitive, calm.composition.neutral) == (100, 80, 15)
+    assert (calm.composition.needing_full, calm.composition.window_seconds) == (80, 900)
+    status = summarise(view_of("a"), replace(HAPPY, assessment=Assessment(composition, is_trouble=True, changed=False)))
+    (condition,) = status.conditions
+    assert condition.name == "fleet_composition"
+    assert "judge less eagerly" in condition.message
+    assert "more full nodes" in condition.message
+
+
+def test_without_classified_requests_the_traffic_is_not_said() -> None:
+    assert not summarise(view_of("a"), HAPPY).HasField("composition")
+    none = Assessment(Composition(900), is_trouble=False, changed=False)
+    assert not summarise(view_of("a"), replace(HAPPY, assessment=none)).HasField("composition")
+
+
+def test_facts_hardware_gains_are_shown_with_where_they_are_from() -> None:
+    spec = replace(node("q", format="int4-awq"), hardware_class="rtx-4090")
+    sessions = {"q": NodeSession("q", spec, registered_at=0.0)}
+    for learned, expected in (
+        (Learned(), fleet_pb2.Gain(gain=1.4)),
+        (Learned({("llama", "rtx-4090"): LearnedGain(None, 20.0)}), fleet_pb2.Gain(gain=1.4, comparable_seconds=20.0)),
+        (
+            Learned({("llama", "rtx-4090"): LearnedGain(1.05, 900.0)}),
+            fleet_pb2.Gain(gain=1.05, learned=True, comparable_seconds=900.0),
+        ),
+    ):
+        fleet = form_fleet(sessions.values(), {}, Policy(), 0.0, learned=learned)
+        table = compile_table("t", fleet.pools, Policy())
+        view = View(sessions, {}, fleet, table, fleet_pb2.RoutingTable(), policy_overridden=False)
+        expected.MergeFrom(fleet_pb2.Gain(model="llama", hardware_class="rtx-4090", prior=1.4))
+        assert list(summarise(view, HAPPY).gains) == [expected]
+    assert not summarise(view_of("a"), HAPPY).gains
 
 
 def test_before_the_first_view_there_is_a_status_too() -> None:

@@ -88,6 +88,30 @@ def test_a_status_keeps_each_line_whole(capsys: pytest.CaptureFixture[str]) -> N
     assert f"xds_update_rejected: {'why ' * 60}".rstrip() in [line.rstrip() for line in lines]
 
 
+def test_a_status_says_what_the_traffic_is_and_what_quantized_formats_gain(capsys: pytest.CaptureFixture[str]) -> None:
+    tables.show_status(
+        fleet_pb2.GetStatusResponse(
+            gains=[
+                fleet_pb2.Gain(model="[b]", hardware_class="a100-sxm4", gain=1.8, prior=1.8),
+                fleet_pb2.Gain(model="m", gain=1.05, learned=True, prior=1.3, comparable_seconds=900),
+            ],
+            composition=fleet_pb2.Composition(
+                window_seconds=900, requests=200, sensitive=120, neutral=60, tolerant=20, needing_full=164
+            ),
+        )
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert "gain            [b] quantized on a100-sxm4: 1.8 times full, expected (0 s at comparable load)" in lines
+    assert (
+        "gain            m quantized on unknown hardware: 1.05 times full, learned, 1.3 was expected "
+        "(900 s at comparable load)" in lines
+    )
+    assert (
+        "traffic         200 requests in 15 min: 60% sensitive, 30% neutral, 10% tolerant; 82% need the full tier"
+        in lines
+    )
+
+
 def test_an_explanation_shows_every_part(capsys: pytest.CaptureFixture[str]) -> None:
     decision = decision_pb2.Decision(
         action="pass",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -201,3 +202,23 @@ def test_speeds_of_hardware_classes_are_compared_within_a_tier() -> None:
     assert (speeds.reference, dict(speeds.relative)) == (A100, {RTX: 0.5})
     reports.go(60, {"b": 8}, {"b": 1.0})  # more is known of the other one now
     assert reports.learned.speeds["llama", FormatTier.QUANTIZED].reference == A100
+
+
+def test_noise_and_uneven_loads_hide_no_gain() -> None:
+    """Full nodes run fuller than quantized ones, as they do when most of the traffic needs them."""
+    dice = random.Random(7)
+    reports = pair()
+    running = {"full": 20, "quantized": 10}
+    naive = {"full": [0.0, 0.0], "quantized": [0.0, 0.0]}
+    for _ in range(1200):
+        for name, (low, high) in (("full", (8, 40)), ("quantized", (2, 30))):
+            running[name] = min(max(running[name] + dice.choice((-2, -1, 0, 0, 1, 2)), low), high)
+        noise = {name: dice.lognormvariate(0.0, 0.3) for name in running}
+        reports.go(1, running, {"full": noise["full"], "quantized": 1.8 * noise["quantized"]})
+        for name, sums in naive.items():
+            sums[0] += rate(running[name]) * noise[name] * (1.8 if name == "quantized" else 1.0)
+            sums[1] += running[name]
+    assert reports.gain is not None
+    assert reports.gain.value == pytest.approx(1.8, rel=0.05)
+    without_bands = naive["quantized"][0] / naive["quantized"][1] / (naive["full"][0] / naive["full"][1])
+    assert without_bands > 1.95  # what the bands are for
