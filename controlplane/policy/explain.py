@@ -13,7 +13,7 @@ from controlplane.policy.ask import endpoint_of, parse
 from controlplane.policy.budget import sequence_tokens
 from controlplane.policy.decide import decide, refused
 from controlplane.policy.select import CONTEXT_TOO_SMALL
-from controlplane.policy.table import RoutingTable, without_loads
+from controlplane.policy.table import RoutingTable, compile_table, without_loads
 
 
 def explain_request(request: HttpRequest, table: RoutingTable) -> Decision:
