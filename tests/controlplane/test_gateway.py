@@ -53,7 +53,7 @@ def test_a_node_that_leaves_others_behind_goes_at_once() -> None:
 def test_endpoints_weigh_by_the_sequences_that_they_run() -> None:
     fleet = form_fleet([node("a", 1, sequences=8), node("b", 2, sequences=64)], {}, POLICY, 0.0)
     (cluster,) = pool_clusters(fleet.members)
-    assert [(e.port, e.weight) for e in cluster.endpoints] == [(1, 8), (2, 64)]
+    assert [(e.port, e.weight) for e in cluster.endpoints] == [(1, 125), (2, 1000)]
 
 
 def test_where_engines_differ_in_their_health_path_a_connection_is_the_check() -> None:
