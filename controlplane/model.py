@@ -228,6 +228,8 @@ class Ask:
     `system`, `first_user` and `last_user` are bounded excerpts of the texts that tell about the task. `text` counts the
     bytes of all prompt text without data-URIs; `tool_bytes` those of tools and schemas; `token_ids` the tokens of a
     prompt that is given as such. `output_cap` is the client's own limit on the output tokens of each of the `choices`.
+    `tenant` tells clients apart, by a name or by a digest of the credential; empty for one that shows neither.
+    `preference` is the format tier that the client asks for.
     """
 
     endpoint: Endpoint
@@ -253,6 +255,8 @@ class Ask:
     output_cap: int | None = None
     stream: bool = False
     session: str | None = None
+    tenant: str = ""
+    preference: FormatTier | None = None
     debug: bool = False
     body_bytes: int = 0
 
@@ -299,6 +303,8 @@ class Reason(StrEnum):
     NEUTRAL_PREFERS_FULL = "neutral_prefers_full"
     TOLERANT_PREFERS_QUANTIZED = "tolerant_prefers_quantized"
     TOLERANT_GAINS_TOO_LITTLE = "tolerant_gains_too_little"  # on the hardware of the quantized nodes; full serves it
+    CLIENT_PREFERENCE = "client_preference"
+    TENANT_PREFERENCE = "tenant_preference"
     SESSION_PINNED = "session_pinned"
     TIER_UNAVAILABLE = "tier_unavailable"  # the preferred tier has no ready pool, the other one serves
     SPILLED_UNDER_LOAD = "spilled_under_load"

@@ -9,17 +9,20 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from typing import Any
 
 import msgspec
 
-from controlplane.model import Ask, Endpoint, HttpRequest, Refusal
+from controlplane.model import Ask, Endpoint, FormatTier, HttpRequest, Refusal
+from controlplane.policy.preference import tenant_of_name
 from controlplane.policy.prompt import Prompt, read_prompt
 from controlplane.policy.settings import REQUEST_ID_HEADERS, Policy
 from controlplane.policy.text import count_classes, excerpt
 
-MAX_SESSION_CHARS = 200
+MAX_ID_CHARS = 200
+# Where the usual clients show their credential.
+_CREDENTIALS = ("authorization", "x-api-key", "api-key")
 _MAX_TOKENS = 2**31 - 1
 _MAX_CHOICES = 1024
 _ABSENT = msgspec.Raw(b"null")
@@ -106,6 +109,7 @@ def parse(request: HttpRequest, policy: Policy) -> Ask | Refusal:
             endpoint=endpoint,
             model=_model_of_unknown(request.body),
             session=_session(headers, None, policy),
+            tenant=_tenant(headers, policy),
             debug=_wants_debug(headers),
             body_bytes=len(request.body),
         )
@@ -214,6 +218,7 @@ def _ask(endpoint: Endpoint, body: Body, request: HttpRequest, policy: Policy) -
             endpoint=endpoint,
             model=_name(body.model),
             session=_session(headers, body, policy),
+            tenant=_tenant(headers, policy),
             debug=_wants_debug(headers),
             body_bytes=len(request.body),
         )
@@ -245,6 +250,8 @@ def _ask(endpoint: Endpoint, body: Body, request: HttpRequest, policy: Policy) -
         output_cap=_output_cap(body),
         stream=body.stream is True,
         session=_session(headers, body, policy),
+        tenant=_tenant(headers, policy),
+        preference=_preference(headers),
         debug=_wants_debug(headers),
         body_bytes=len(request.body),
     )
@@ -360,7 +367,7 @@ def _wants_reasoning(body: Body) -> bool:
     return False
 
 
-# --- sessions ------------------------------------------------------------------------------------------------------
+# --- who asks ------------------------------------------------------------------------------------------------------
 
 
 def _session(headers: Mapping[str, str], body: Body | None, policy: Policy) -> str | None:
@@ -369,7 +376,7 @@ def _session(headers: Mapping[str, str], body: Body | None, policy: Policy) -> s
     for name in rules.headers:
         value = headers.get(name)
         if value and name not in REQUEST_ID_HEADERS:
-            return _bounded_session(value)
+            return _bounded_id(value)
     if body is not None:
         for path in rules.body_fields:
             root, *rest = path.split(".")
@@ -377,14 +384,35 @@ def _session(headers: Mapping[str, str], body: Body | None, policy: Policy) -> s
             for part in rest:
                 found = found.get(part) if isinstance(found, dict) else None
             if isinstance(found, str) and found:
-                return _bounded_session(found)
+                return _bounded_id(found)
     return None
 
 
-def _bounded_session(value: str) -> str:
-    if len(value) <= MAX_SESSION_CHARS:
+def _bounded_id(value: str) -> str:
+    if len(value) <= MAX_ID_CHARS:
         return value
     return "sha256:" + sha256(value.encode(errors="replace")).hexdigest()
+
+
+def _tenant(headers: Mapping[str, str], policy: Policy) -> str:
+    """The tenant's name where a header holds it, else a digest of the credential: no secret goes on from here."""
+    if policy.tenants.header is not None:
+        name = headers.get(policy.tenants.header.lower(), "")
+        return tenant_of_name(_bounded_id(name)) if name else ""
+    for header in _CREDENTIALS:
+        credential = headers.get(header)
+        if credential:
+            return "key:" + blake2b(credential.encode(errors="replace"), digest_size=16).hexdigest()
+    return ""
+
+
+def _preference(headers: Mapping[str, str]) -> FormatTier | None:
+    """What is no tier's name asks for nothing."""
+    asked = headers.get("x-headrace-format", "").strip().lower()
+    for tier in FormatTier:
+        if asked == tier:
+            return tier
+    return None
 
 
 def _wants_debug(headers: Mapping[str, str]) -> bool:

@@ -17,7 +17,15 @@ from controlplane.model import (
     Sensitivity,
 )
 from controlplane.policy.budget import estimate, sequence_tokens
-from controlplane.policy.select import Need, need_of, need_of_session, need_of_unclassified, select
+from controlplane.policy.preference import stated_preference
+from controlplane.policy.select import (
+    Need,
+    need_of,
+    need_of_preference,
+    need_of_session,
+    need_of_unclassified,
+    select,
+)
 from controlplane.policy.settings import LostTier
 from controlplane.policy.table import Candidate, RoutingTable
 
@@ -80,11 +88,13 @@ def _choose(ask: Ask, candidates: tuple[Candidate, ...], table: RoutingTable, pi
         tokens = sequence_tokens(budget, ask.choices)
         sensitivity = table.classifier.classify(ask, budget.output_tokens // ask.choices)
         lost = pin is not None and _is_lost(pin, tokens, candidates)
-        if lost and table.policy.sessions.lost_tier is LostTier.REPIN:
-            need = need_of(sensitivity.verdict, tokens, candidates, rules)
+        repinned = lost and table.policy.sessions.lost_tier is LostTier.REPIN
+        if repinned:
             extra = (Reason.TIER_UNAVAILABLE,)
-        elif pin is not None:
+        if pin is not None and not repinned:
             need = need_of_session(pin, tokens, candidates)
+        elif preference := stated_preference(ask, table.policy.tenants):
+            need = need_of_preference(*preference, tokens, candidates, rules)
         else:
             need = need_of(sensitivity.verdict, tokens, candidates, rules)
     selection = select(need, candidates, rules.weights)

@@ -16,12 +16,13 @@ def pin_key(ask: Ask, table: RoutingTable) -> str | None:
     """What the pin of the request's session is kept under; None for a request that no pin binds.
 
     Each model of a session has a pin of its own: that one model is not to be had in a tier must not move another one.
+    Tenants that choose the same id have sessions of their own.
     """
     if ask.session is None or ask.endpoint in _UNCLASSIFIED:
         return None
     name = requested_model(ask, table)
     candidates = table.pools_of(name) if name is not None else ()
-    return f"{candidates[0].pool.model}\n{ask.session}" if candidates else None
+    return f"{candidates[0].pool.model}\n{ask.tenant}\n{ask.session}" if candidates else None
 
 
 def tier_to_pin(decision: Decision) -> FormatTier | None:

@@ -196,14 +196,26 @@ def need_of(verdict: Verdict, tokens: int, candidates: tuple[Candidate, ...], ru
         case Verdict.NEUTRAL:
             return _need(None, FormatTier.FULL, tokens, candidates, reason=Reason.NEUTRAL_PREFERS_FULL)
         case Verdict.SENSITIVE:
-            # The best tier that can serve it; a tier that cannot hold it would only refuse it.
-            full = [c for c in candidates if c.ready and c.tier is FormatTier.FULL]
-            other = [c for c in candidates if c.ready and c.tier is not FormatTier.FULL]
-            full_serves = any(c.pool.max_context >= tokens for c in full)
-            other_serves = any(c.pool.max_context >= tokens for c in other)
-            stays = full_serves or (bool(full) and not other_serves) or not rules.sensitive_may_use_quantized
-            required = FormatTier.FULL if stays else None
-            return _need(required, FormatTier.FULL, tokens, candidates, reason=Reason.SENSITIVE_NEEDS_FULL)
+            return _need_of_full(tokens, candidates, rules, reason=Reason.SENSITIVE_NEEDS_FULL)
+
+
+def need_of_preference(
+    preferred: FormatTier, reason: Reason, tokens: int, candidates: tuple[Candidate, ...], rules: SelectionRules
+) -> Need:
+    """Of a request for which a tier is preferred whatever it is; for `full` that is as strong as being sensitive."""
+    if preferred is FormatTier.FULL:
+        return _need_of_full(tokens, candidates, rules, reason=reason)
+    return _need(None, preferred, tokens, candidates, reason=reason)
+
+
+def _need_of_full(tokens: int, candidates: tuple[Candidate, ...], rules: SelectionRules, *, reason: Reason) -> Need:
+    """The best tier that can serve it; a tier that cannot hold it would only refuse it."""
+    full = [c for c in candidates if c.ready and c.tier is FormatTier.FULL]
+    other = [c for c in candidates if c.ready and c.tier is not FormatTier.FULL]
+    full_serves = any(c.pool.max_context >= tokens for c in full)
+    other_serves = any(c.pool.max_context >= tokens for c in other)
+    stays = full_serves or (bool(full) and not other_serves) or not rules.sensitive_may_use_quantized
+    return _need(FormatTier.FULL if stays else None, FormatTier.FULL, tokens, candidates, reason=reason)
 
 
 def _need_of_tolerant(tokens: int, candidates: tuple[Candidate, ...]) -> Need:

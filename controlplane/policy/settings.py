@@ -277,6 +277,32 @@ class SessionRules:
     lost_tier: LostTier = LostTier.REPIN
 
 
+# --- tenants -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TenantFormat:
+    """The format tier that a tenant's requests prefer, whatever they are."""
+
+    tenant: Name
+    prefers: FormatTier
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRules:
+    """Who a request is from, and what is preferred for it.
+
+    `header` holds the tenant's name, set by a proxy of your own that strips it from what clients send; without one,
+    clients are told apart by their credentials. Sessions of different tenants are different ones. `formats` needs
+    `header`. `client_may_prefer` lists the tiers that a client may ask for by `x-headrace-format`; what it asks for
+    beyond them does not count. A client's preference is stronger than its tenant's, a session's pin is stronger still.
+    """
+
+    header: Name | None = None
+    formats: tuple[TenantFormat, ...] = ()
+    client_may_prefer: tuple[FormatTier, ...] = (FormatTier.FULL, FormatTier.QUANTIZED)
+
+
 # --- composition ---------------------------------------------------------------------------------------------------
 
 
@@ -315,6 +341,7 @@ class Policy:
     gain: GainRules = GainRules()
     selection: SelectionRules = SelectionRules()
     sessions: SessionRules = SessionRules()
+    tenants: TenantRules = TenantRules()
     composition: CompositionRules = CompositionRules()
 
 
@@ -363,6 +390,7 @@ def faults(policy: Policy) -> tuple[str, ...]:
     if policy.composition.clear_below > policy.composition.needs_full_above:
         found.append("composition.clear_below: must not be above needs_full_above")
 
+    found.extend(_tenant_faults(policy.tenants))
     found.extend(
         f"sessions.headers: {name} names a request, not a session; leave it out"
         for name in policy.sessions.headers
@@ -374,6 +402,16 @@ def faults(policy: Policy) -> tuple[str, ...]:
         if path.split(".")[0] not in SESSION_FIELD_ROOTS
     )
     return tuple(found)
+
+
+def _tenant_faults(rules: TenantRules) -> Iterator[str]:
+    names = [entry.tenant for entry in rules.formats]
+    if len(set(names)) < len(names):
+        yield "tenants.formats: two entries are of the same tenant; leave one"
+    if rules.formats and rules.header is None:
+        yield "tenants.formats: tenants have no names here; say in tenants.header which header holds them"
+    if rules.header is not None and rules.header.lower().startswith("x-headrace-"):
+        yield "tenants.header: headers that begin with x-headrace- are taken off every request; choose another name"
 
 
 def _gain_faults(rules: GainRules) -> Iterator[str]:

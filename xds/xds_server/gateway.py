@@ -96,7 +96,7 @@ class Gateway:
     max_wait: float = 60.0
     default_pool: str | None = None
     metadata_namespace: str = "headrace"
-    wishes: tuple[str, ...] = ("debug",)
+    wishes: tuple[str, ...] = ("debug", "format")
     response_headers: tuple[tuple[str, str], ...] = RESPONSE_HEADERS
     usage: tuple[UsageRule, ...] = USAGE
     streamed_usage: tuple[UsageRule, ...] = STREAMED_USAGE
