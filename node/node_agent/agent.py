@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from controlplane.errors import ConfigurationError, UnavailableError
@@ -88,11 +89,12 @@ async def run(
         readings = Latest(UNKNOWN)
         membership = Membership(registry, spec, readings, observer, dice=dice, sleep=sleep)
         async with asyncio.TaskGroup() as group:
+            watch = DescriptionWatch(describe, membership)
             tasks = (
                 group.create_task(
-                    _take_readings(Probe(engine), readings, membership, observer, clock=clock, sleep=sleep)
+                    _take_readings(Probe(engine), readings, membership, watch, observer, clock=clock, sleep=sleep)
                 ),
-                group.create_task(_watch_description(describe, readings, membership, settings.describe_seconds, sleep)),
+                group.create_task(_look_again(watch, readings, settings.describe_seconds, sleep)),
                 group.create_task(membership.keep()),
             )
             await stop.wait()
@@ -136,14 +138,20 @@ async def _take_readings(
     probe: Probe,
     readings: Latest[Reading],
     membership: Membership,
+    watch: DescriptionWatch,
     observer: Observer,
     *,
     clock: Callable[[], float],
     sleep: Sleep,
 ) -> None:
+    """An engine that was away may be another one now: it is healthy once the node is registered as what it is."""
     due = clock()
+    was_away = False
     while True:
         reading = await probe.read()
+        was_away = not reading.load.healthy or (was_away and not await watch.look())
+        if was_away:
+            reading = replace(reading, load=replace(reading.load, healthy=False))
         observer.reading(reading.load)
         readings.put(reading)
         registration = membership.session.value
@@ -153,28 +161,38 @@ async def _take_readings(
         await sleep(due - clock())
 
 
-async def _watch_description(
-    describe: Describe, readings: Latest[Reading], membership: Membership, interval: float, sleep: Sleep
-) -> None:
-    """An engine may be started anew with another model under the same address."""
-    refused: ConfigurationError | None = None
+async def _look_again(watch: DescriptionWatch, readings: Latest[Reading], interval: float, sleep: Sleep) -> None:
+    """An engine may come back as another one between two readings, or change while it runs."""
     while True:
         await sleep(interval)
-        if not readings.value.load.healthy:
-            continue  # an engine that starts tells half of what it is
+        if readings.value.load.healthy:  # an engine that starts tells half of what it is
+            await watch.look()
+
+
+class DescriptionWatch:
+    """Has the node registered anew when its engine is not what it was: started with another model or format."""
+
+    def __init__(self, describe: Describe, membership: Membership) -> None:
+        self._describe = describe
+        self._membership = membership
+        self._refused: tuple[str, ...] = ()
+
+    async def look(self) -> bool:
+        """Whether the engine tells what it is, and can be registered so."""
         try:
-            spec = await describe()
+            spec = await self._describe()
         except UnavailableError:
-            continue  # the readings tell that it is unhealthy
+            return False  # the readings tell that it is unhealthy
         except ConfigurationError as error:
-            if refused is None or refused.faults != error.faults:
+            if self._refused != error.faults:
                 _log.error("the engine is not what it was, and cannot be registered as it is:\n%s", error)
-            refused = error
-            continue
-        refused = None
-        if spec != membership.spec:
+            self._refused = error.faults
+            return False
+        self._refused = ()
+        if spec != self._membership.spec:
             _log.info("the engine's description changed, registering anew")
-            membership.spec = spec
+            self._membership.spec = spec
+        return True
 
 
 async def _finish_requests(readings: Latest[Reading], grace: float, hurry: asyncio.Event) -> None:

@@ -153,9 +153,10 @@ class Membership:
 
     async def _loads(self, registration: Registration) -> AsyncIterator[NodeLoad]:
         """The last load at once, then each new one, for as long as the session says what the node is."""
-        yield self._readings.value.load
+        load = self._readings.value.load
         while not self._outdated(registration):
-            yield (await self._readings.next()).load
+            yield load
+            load = (await self._readings.next()).load
 
     def _outdated(self, registration: Registration) -> bool:
         # A node that is being drained stays so under its old description: a new session would bring it back.

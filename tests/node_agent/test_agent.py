@@ -320,6 +320,22 @@ async def test_an_engine_in_trouble_is_reported_unhealthy_and_healthy_again_afte
     assert len(registry.registered) == 1
 
 
+async def test_an_engine_that_comes_back_as_another_one_is_never_reported_healthy_as_what_it_was(
+    settings: AgentSettings, engine: FakeEngine, registry: ScriptedRegistry
+) -> None:
+    """A reload in another format under the same address: sessions of the old format must not reach it."""
+    async with running_agent(replace(settings, describe_seconds=3600)):
+        await until(lambda: registry.reports and registry.last_load.healthy)
+        engine.healthy = False
+        await until(lambda: not registry.last_load.healthy)
+        away_since = len(registry.reports)
+        engine.shape = replace(engine.shape, root="org/test-model-gptq-int4")
+        engine.healthy = True
+        await until(lambda: registry.reports[-1].session_id == "session-2" and registry.last_load.healthy)
+    assert not [r for r in registry.reports[away_since:] if r.session_id == "session-1" and r.load.healthy]
+    assert registry.registered[-1].models[0].format == "int4-gptq"
+
+
 # --- metrics -------------------------------------------------------------------------------------------------------
 
 
