@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from controlplane.errors import ConfigurationError, HeadraceError
-from headrace.commands import config, explain, fleet, override, serving
+from headrace.commands import config, evaluate, explain, fleet, override, serving
 from headrace.demo import command as demo
 
 app = typer.Typer(
@@ -39,6 +39,7 @@ def _headrace(
 app.command()(serving.up)
 app.command()(demo.demo)
 app.command()(explain.explain)
+app.command()(evaluate.evaluate)
 app.command()(fleet.nodes)
 app.command()(fleet.pools)
 app.command()(fleet.decisions)

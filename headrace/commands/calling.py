@@ -39,10 +39,11 @@ def call(
     try:
         return asyncio.run(run())
     except grpc.aio.AioRpcError as error:
-        raise _told(error, target) from None
+        raise told(error, target) from None
 
 
-def _told(error: grpc.aio.AioRpcError, target: ControlPlaneTarget) -> HeadraceError:
+def told(error: grpc.aio.AioRpcError, target: ControlPlaneTarget) -> HeadraceError:
+    """What a person is told of a failed call."""
     details = error.details() or error.code().name.lower()
     match error.code():
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -22,8 +22,10 @@ from headrace.commands.options import (
     AsJson,
     ConfigFile,
     ControlPlaneAddress,
+    RequestHeaders,
     TokenFile,
     chosen_target,
+    read_headers,
     read_settings,
     read_text,
 )
@@ -32,9 +34,7 @@ from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 
 def explain(
     body: Annotated[Path | None, typer.Argument(metavar="[FILE or -]", help="The request's body as JSON.")] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="A request header; repeatable.")
-    ] = None,
+    header: RequestHeaders = None,
     path: Annotated[str, typer.Option(help="The request's path.")] = "/v1/chat/completions",
     fleet: Annotated[
         Path | None,
@@ -46,7 +46,7 @@ def explain(
     json: AsJson = False,
 ) -> None:
     """Show what would be decided about a request, and why; nothing is sent to any engine."""
-    request = HttpRequest("POST", path, dict(_header(text) for text in header or ()), _read_body(body))
+    request = HttpRequest("POST", path, read_headers(header), _read_body(body))
     if fleet is not None:
         policy = read_settings(config).policy
         now = time.time()
@@ -63,13 +63,6 @@ def explain(
         print_json(decision)
     else:
         tables.show_explanation(decision)
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, colon, value = text.partition(":")
-    if not colon or not name.strip():
-        raise typer.BadParameter(f"{text!r} is no header; write 'NAME: VALUE'", param_hint="--header")
-    return name.strip().lower(), value.strip()
 
 
 def _read_body(file: Path | None) -> bytes:

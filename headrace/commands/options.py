@@ -37,6 +37,9 @@ TokenFile = Annotated[
         "--token-file", envvar="HEADRACE_TOKEN_FILE", metavar="FILE", help="File whose first line is the token to show."
     ),
 ]
+RequestHeaders = Annotated[
+    list[str] | None, typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="A request header; repeatable.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
@@ -48,6 +51,17 @@ def read_text(file: Path) -> str:
         raise ConfigurationError([f"{file}: cannot be read: {error.strerror}"]) from error
     except UnicodeDecodeError as error:
         raise ConfigurationError([f"{file}: is not UTF-8 text: {error}"]) from error
+
+
+def read_headers(texts: Sequence[str] | None) -> dict[str, str]:
+    """By lower-case names. Raises BadParameter."""
+    found = {}
+    for text in texts or ():
+        name, colon, value = text.partition(":")
+        if not colon or not name.strip():
+            raise typer.BadParameter(f"{text!r} is no header; write 'NAME: VALUE'", param_hint="--header")
+        found[name.strip().lower()] = value.strip()
+    return found
 
 
 def read_settings(file: Path | None) -> Settings:

@@ -24,7 +24,7 @@ from packaging.utils import canonicalize_name
 from support.program import run
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("controlplane", "ext_proc", "headrace", "node_agent", "xds_server")
+PACKAGES = ("controlplane", "ext_proc", "headrace", "node_agent", "planner", "xds_server")
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys
