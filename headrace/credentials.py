@@ -6,11 +6,12 @@ import ssl
 from pathlib import Path
 
 from controlplane.config.addresses import dialable
-from controlplane.config.settings import CallerSettings, EtcdSettings, Settings, TlsSettings
+from controlplane.config.settings import CallerSettings, EtcdSettings, SessionStoreSettings, Settings, TlsSettings
 from controlplane.errors import ConfigurationError
 from controlplane.etcd.connection import EtcdAccess
 from controlplane.grpc_calling import ChannelTls, ControlPlaneTarget
 from controlplane.grpc_serving import ServerTls
+from ext_proc.redis_pins import RedisAccess
 
 
 def server_tls(tls: TlsSettings) -> ServerTls | None:
@@ -85,17 +86,32 @@ def read_tokens(setting: str, file: str | None) -> tuple[str, ...]:
     return tokens
 
 
+def redis_access(store: SessionStoreSettings) -> RedisAccess | None:
+    if store.url is None:
+        return None
+    setting = "ext_proc.session_store"
+    _check_certificate(setting, None, None, store.ca_file, "ca_file")
+    return RedisAccess(
+        url=store.url,
+        username=store.username,
+        password=_password(f"{setting}.password_file", store.password_file),
+        ca_file=store.ca_file,
+        timeout=store.timeout,
+    )
+
+
+def _password(setting: str, file: str | None) -> str | None:
+    return None if file is None else _bytes(setting, file).decode("utf-8", "replace").strip("\r\n")
+
+
 def etcd_access(etcd: EtcdSettings) -> EtcdAccess:
-    password = None
-    if etcd.password_file is not None:
-        password = _bytes("etcd.password_file", etcd.password_file).decode("utf-8", "replace").strip("\r\n")
     return EtcdAccess(
         endpoints=etcd.endpoints,
         ca_file=Path(etcd.ca_file) if etcd.ca_file else None,
         cert_file=Path(etcd.cert_file) if etcd.cert_file else None,
         key_file=Path(etcd.key_file) if etcd.key_file else None,
         user=etcd.username,
-        password=password,
+        password=_password("etcd.password_file", etcd.password_file),
     )
 
 

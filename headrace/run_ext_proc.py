@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import random
 import socket
@@ -10,11 +11,13 @@ import socket
 from controlplane.config.settings import Settings
 from controlplane.errors import ConfigurationError
 from ext_proc.metrics import FilterMetrics
-from ext_proc.server import FilterServer
-from headrace.credentials import control_planes
+from ext_proc.server import FilterServer, SharedSessions
+from headrace.credentials import control_planes, redis_access
 from headrace.one_machine import next_port
 from headrace.signals import stop_requested
 from headrace.telemetry import metrics_port, new_metrics, telemetry
+
+_log = logging.getLogger(__name__)
 
 
 async def run_ext_proc(settings: Settings, worker: int) -> None:
@@ -38,8 +41,22 @@ async def run_ext_proc(settings: Settings, worker: int) -> None:
                 random.random,
                 health=next_port(settings.ext_proc.health, worker),
                 max_body_bytes=settings.gateway.max_body_bytes,
+                session_store=_session_store(settings),
             )
             await server.run(stop)
+
+
+def _session_store(settings: Settings) -> SharedSessions | None:
+    access = redis_access(settings.ext_proc.session_store)
+    if access is None:
+        if settings.ext_proc.workers > 1:
+            _log.warning(
+                "%d filter workers and no ext_proc.session_store: each keeps sessions for itself, and a session whose "
+                "requests reach several may change its format",
+                settings.ext_proc.workers,
+            )
+        return None
+    return SharedSessions(access, f"headrace:{settings.cluster}:pin:")
 
 
 def _listen_address(settings: Settings, worker: int) -> str:

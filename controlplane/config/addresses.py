@@ -141,12 +141,29 @@ def _check_url(url: str) -> str:
     return url
 
 
+def _check_redis_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"redis", "rediss", "unix"}:
+        raise ValueError("must be a URL such as redis://host:6379/0, rediss:// for TLS, or unix:///run/valkey.sock")
+    if "@" in parts.netloc or "password" in parts.query:
+        raise ValueError("must not hold a user or password; give username and password_file")
+    if parts.scheme == "unix":
+        _check_unix(f"{_UNIX}{parts.path}")
+        return url
+    if not re.fullmatch(r"/?[0-9]{0,4}", parts.path) or parts.query or parts.fragment:
+        raise ValueError("must end with the port, or a database's number after it, such as redis://host:6379/0")
+    netloc = parts.netloc
+    _check_dial(netloc if re.search(r":[0-9]*$", netloc.rpartition("]")[2]) else f"{netloc}:6379")
+    return url
+
+
 ListenAddress = Annotated[str, AfterValidator(_check_listen)]
 ListenOrUnixAddress = Annotated[str, AfterValidator(_check_listen_or_unix)]
 DialAddress = Annotated[str, AfterValidator(_check_dial)]
 DialOrUnixAddress = Annotated[str, AfterValidator(_check_dial_or_unix)]
 EtcdEndpoint = Annotated[str, AfterValidator(_check_etcd_endpoint)]
 HttpUrl = Annotated[str, AfterValidator(_check_url)]
+RedisUrl = Annotated[str, AfterValidator(_check_redis_url)]
 
 
 def dialable(address: str) -> str:

@@ -115,6 +115,22 @@ def callers_speak_as_control_planes_listen(settings: Settings) -> Iterator[Broke
         )
 
 
+def session_store_is_complete(settings: Settings) -> Iterator[Broken]:
+    store = settings.ext_proc.session_store
+    if store.url is None:
+        for name in ("username", "password_file", "ca_file"):
+            if getattr(store, name) is not None:
+                yield Broken(
+                    (path(f"ext_proc.session_store.{name}"), path("ext_proc.session_store.url")),
+                    "is for a store named by ext_proc.session_store.url, and none is; name it or remove this",
+                )
+    elif store.ca_file is not None and not store.url.startswith("rediss://"):
+        yield Broken(
+            (path("ext_proc.session_store.ca_file"), path("ext_proc.session_store.url")),
+            f"is for TLS, and {store.url} is none; write rediss:// there or remove this",
+        )
+
+
 def etcd_credentials_are_complete(settings: Settings) -> Iterator[Broken]:
     etcd = settings.etcd
     if (etcd.username is None) != (etcd.password_file is None):
@@ -220,6 +236,7 @@ SETTINGS_RULES: tuple[Rule[Settings], ...] = (
     certificates_come_with_keys,
     client_certificates_need_tls,
     callers_speak_as_control_planes_listen,
+    session_store_is_complete,
     etcd_credentials_are_complete,
     etcd_speaks_tls_or_not,
     etcd_is_ours_or_theirs,

@@ -20,6 +20,7 @@ from controlplane.config.addresses import (
     HttpUrl,
     ListenAddress,
     ListenOrUnixAddress,
+    RedisUrl,
 )
 from controlplane.config.quantities import Bytes, Seconds
 from controlplane.policy.settings import Policy
@@ -107,6 +108,24 @@ class ControlPlaneSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionStoreSettings:
+    """A Redis 7 or Valkey in which filter workers share the format tiers of sessions.
+
+    url: such as redis://host:6379/0, rediss:// for TLS or unix:///run/valkey.sock, without user and password; without
+      one each worker keeps them for itself.
+    username, password_file: for its authentication; the file holds the password alone.
+    ca_file: the authority that signed its certificate, PEM; without it the system's authorities count.
+    timeout: how long a request waits for it at most, before the worker's own memory stands in for it.
+    """
+
+    url: RedisUrl | None = None
+    username: Annotated[str, MinLen(1)] | None = None
+    password_file: FileName | None = None
+    ca_file: FileName | None = None
+    timeout: Annotated[Seconds, Gt(0), Le(10)] = 0.1
+
+
+@dataclass(frozen=True, slots=True)
 class ExtProcSettings:
     """The filter's processes.
 
@@ -114,6 +133,7 @@ class ExtProcSettings:
     health, metrics: where its health and its metrics are served.
     advertise: the addresses at which Envoy reaches the filter workers; empty means `listen`.
     workers: how many processes.
+    session_store: where they share the format tiers of sessions.
     """
 
     listen: ListenOrUnixAddress = "127.0.0.1:9002"
@@ -121,6 +141,7 @@ class ExtProcSettings:
     metrics: ListenAddress = "127.0.0.1:9091"
     advertise: tuple[DialOrUnixAddress, ...] = ()
     workers: Annotated[int, Ge(1), Le(256)] = 1
+    session_store: SessionStoreSettings = SessionStoreSettings()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from pydantic_core import ErrorDetails
 from controlplane.config.document import Path, spell
 
 _MAY_BE_SECRET = re.compile(r"password|secret|credential|tokens?_file|key(_file)?$", re.IGNORECASE)
+# A user and password in a URL, or a password among its parameters.
+_HOLDS_SECRET = re.compile(r"//[^/\s]*@|pass(?:word|wd)?=|token=|key=", re.IGNORECASE)
 _LONGEST_SHOWN = 60
 
 # By pydantic's error type (https://docs.pydantic.dev/latest/errors/validation_errors/): what is wrong, and what to do.
@@ -79,7 +81,8 @@ def say_unknown(name: str, siblings: Sequence[str], everywhere: Sequence[Path]) 
 
 def _shown(value: object, path: Path) -> str:
     """A short picture of a value as YAML would write it; empty when it is better not shown."""
-    if any(isinstance(step, str) and _MAY_BE_SECRET.search(step) for step in path):
+    of_secret = any(isinstance(step, str) and _MAY_BE_SECRET.search(step) for step in path)
+    if of_secret or (isinstance(value, str) and _HOLDS_SECRET.search(value)):
         return ""
     match value:
         case dict():

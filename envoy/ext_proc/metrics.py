@@ -46,9 +46,16 @@ class FilterMetrics:
         )
         self._store_failures = Counter(
             "headrace_session_store_failures",
-            "Failed operations of the session store; each left a request decided without its session.",
+            "Operations that the shared session store did not do; the worker's own memory stood in for it.",
+            ("operation",),
             registry=registry,
         )
+        self._store_up = Gauge(
+            "headrace_session_store_up",
+            "1 while the shared session store answers, or none is configured, else 0.",
+            registry=registry,
+        )
+        self._store_up.set(1)
         self._sessions = Gauge("headrace_session_pins", "Sessions with a pinned format tier.", registry=registry)
 
         self._shown_pools: set[str] = set()
@@ -82,8 +89,11 @@ class FilterMetrics:
     def table_unusable(self) -> None:
         self._unusable.inc()
 
-    def session_store_failed(self) -> None:
-        self._store_failures.inc()
+    def session_store_failed(self, operation: str) -> None:
+        self._store_failures.labels(operation).inc()
+
+    def session_store_up(self, up: bool) -> None:
+        self._store_up.set(int(up))
 
     def count_sessions(self, count: int) -> None:
         self._sessions.set(count)

@@ -6,13 +6,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.grpc_serving import bind, new_server
 from controlplane.policy.table import RoutingTable, without_loads
+from ext_proc.fallback_pins import FallbackPins
 from ext_proc.feed import Feed
 from ext_proc.metrics import FilterMetrics
-from ext_proc.pins import FailOpenPins, MemoryPins
+from ext_proc.pins import MemoryPins, PinStore
+from ext_proc.redis_pins import RedisAccess, RedisPins
 from ext_proc.router import Router
 from ext_proc.transport import GrpcAioTransport
 
@@ -20,6 +23,14 @@ _log = logging.getLogger(__name__)
 
 STOP_SECONDS = 5.0
 TICK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSessions:
+    """The session store that filter workers share; `prefix` is that of this fleet's keys."""
+
+    access: RedisAccess
+    prefix: str
 
 
 class FilterServer:
@@ -39,11 +50,16 @@ class FilterServer:
         *,
         health: str,
         max_body_bytes: int,
+        session_store: SharedSessions | None = None,
     ) -> None:
         self._table: RoutingTable | None = None
         self._metrics = metrics
-        self._pins = MemoryPins(clock=time.monotonic)
-        router = Router(lambda: self._table, FailOpenPins(self._pins, metrics.session_store_failed), metrics)
+        self._own_pins = MemoryPins(clock=time.monotonic)
+        self._shared_pins = RedisPins(session_store.access, session_store.prefix) if session_store else None
+        self._pins: PinStore = self._own_pins
+        if self._shared_pins is not None:
+            self._pins = FallbackPins(self._shared_pins, self._own_pins, metrics, time.monotonic)
+        router = Router(lambda: self._table, self._pins, metrics)
         self._transport = GrpcAioTransport(listen, router.answer, max_body_bytes=max_body_bytes)
         self._health_server = new_server([], self._transport.health)
         self.health_address = bind(self._health_server, health)
@@ -63,6 +79,8 @@ class FilterServer:
         finally:
             await self._transport.stop(STOP_SECONDS)
             await self._health_server.stop(None)
+            if self._shared_pins is not None:
+                await self._shared_pins.close()
 
     async def _take(self, table: RoutingTable) -> None:
         first = self._table is None
@@ -79,5 +97,5 @@ class FilterServer:
 
     async def _count_sessions(self) -> None:
         while True:
-            self._metrics.count_sessions(len(self._pins))
+            self._metrics.count_sessions(len(self._own_pins))
             await asyncio.sleep(TICK_SECONDS)

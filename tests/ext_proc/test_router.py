@@ -11,7 +11,7 @@ from controlplane.model import FormatTier, HttpRequest, Reason
 from controlplane.policy.settings import Policy
 from ext_proc.answer import Answer, Reply, Route
 from ext_proc.exchange import TooLarge
-from ext_proc.pins import FailOpenPins, MemoryPins
+from ext_proc.pins import MemoryPins
 from ext_proc.router import MAX_ALTERNATIVES, Router
 from support.asks import make_pool, make_request, make_table
 from support.filter import READY_TABLE, Decided, decision_of, new_router
@@ -180,38 +180,6 @@ async def test_embeddings_neither_make_nor_obey_pins() -> None:
     router = new_router(pins=pins)
     await routed(router, {"model": "llama", "input": "x"}, "/v1/embeddings", x_session_id="s")
     assert len(pins) == 0
-
-
-class BrokenPins(MemoryPins):
-    broken = True
-
-    async def get(self, session: str) -> FormatTier | None:
-        if self.broken:
-            raise ConnectionError(f"no answer for {session}")
-        return await super().get(session)
-
-    async def set_first(self, session: str, tier: FormatTier) -> FormatTier:
-        if self.broken:
-            raise TimeoutError
-        return await super().set_first(session, tier)
-
-
-async def test_while_the_session_store_fails_requests_are_decided_as_new(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    failures: list[None] = []
-    pins = BrokenPins(lambda: 0.0)
-    router = new_router(pins=FailOpenPins(pins, lambda: failures.append(None)))
-    pools = [(await routed(router, body, x_session_id="secret-id")).pool for body in (CODE, STORY)]
-    assert pools == [FULL, QUANTIZED]
-    assert len(failures) == 4
-    pins.broken = False
-    await routed(router, CODE, x_session_id="secret-id")
-    await routed(router, STORY, x_session_id="secret-id")
-    assert [record.message.split(" error=")[0] for record in caplog.records] == [
-        "session store fails, sessions are not kept",
-        "session store is back",
-    ]
-    assert "secret-id" not in caplog.text
 
 
 # --- answers of the filter's own -----------------------------------------------------------------------------------

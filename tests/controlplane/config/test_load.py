@@ -189,6 +189,14 @@ ONE_FAULT = [
         "write the one to connect to",
     ),
     (
+        "telemetry: {otlp_endpoint: 'http://user:hunter2@h:4317'}",
+        "1: telemetry.otlp_endpoint: must not hold a user or password",
+    ),
+    (
+        "etcd: {endpoints: ['https://user:hunter2@e:2379']}",
+        "1: etcd.endpoints[0]: must be host:port with an IPv6 address in brackets, such as [::1]:8000",
+    ),
+    (
         "telemetry: {otlp_endpoint: 127.0.0.1:4317}",
         "1: telemetry.otlp_endpoint: '127.0.0.1:4317' must be a URL that begins with http:// or https://, "
         "such as http://127.0.0.1:4317",
@@ -198,6 +206,15 @@ ONE_FAULT = [
     ("heartbeat: 3s", "1: heartbeat: is no setting; did you mean control_plane.heartbeat?"),
     ("log_level: info", "1: log_level: is no setting; did you mean envoy.log_level or telemetry.log_level?"),
     ("envoy:\n  zone: a", "2: envoy.zone: is no setting; known here: admin, concurrency, max_heap, log_level"),
+    (
+        "ext_proc:\n  session_store: {url: 'redis://user:hunter2@h:6379'}",
+        "2: ext_proc.session_store.url: must not hold a user or password; give username and password_file",
+    ),
+    (
+        "ext_proc:\n  session_store: {url: 'h:6379'}",
+        "2: ext_proc.session_store.url: 'h:6379' must be a URL such as redis://host:6379/0, rediss:// for TLS, or "
+        "unix:///run/valkey.sock",
+    ),
     (
         "etcd:\n  password: hunter2",
         "2: etcd.password: is no setting; did you mean password_file? Secrets are read from files of their own",
@@ -273,6 +290,15 @@ ONE_FAULT = [
     (
         "etcd:\n  endpoints: ['e:1']\n  username: u",
         "3: etcd.username: needs etcd.password_file too; give both or neither",
+    ),
+    (
+        "ext_proc:\n  session_store:\n    ca_file: ca.pem",
+        "3: ext_proc.session_store.ca_file: is for a store named by ext_proc.session_store.url, and none is; "
+        "name it or remove this",
+    ),
+    (
+        "ext_proc:\n  session_store:\n    url: redis://h\n    ca_file: ca.pem",
+        "4: ext_proc.session_store.ca_file: is for TLS, and redis://h is none; write rediss:// there or remove this",
     ),
     (
         "etcd:\n  endpoints: ['http://e:1', 'https://f:1']",
