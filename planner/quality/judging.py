@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from controlplane.model import Ask, Contribution, FormatTier, HttpRequest, Reason, Refusal, Verdict
 from controlplane.policy.ask import parse
+from controlplane.policy.select import CONTEXT_TOO_SMALL
 from controlplane.policy.settings import Policy
 from headrace_protos.headrace.v1 import decision_pb2
 from planner.quality.asking import Mode, body_to_send, headers_to_send, is_greedy
@@ -115,7 +116,8 @@ def _why_not(decision: decision_pb2.Decision, tier: FormatTier, model: str) -> s
             f"the policy does not let clients ask for the {tier} tier; add {tier} to tenants.client_may_prefer of the "
             "policy while you evaluate (`headrace policy get`, edit, `headrace policy set`)"
         )
-    if Reason.NEEDS_LONG_CONTEXT in decision.reasons:
+    # Pools are named model/tier/context class/capacity type.
+    if any(a.excluded_by == CONTEXT_TOO_SMALL and f"/{tier}/" in a.pool for a in decision.alternatives):
         return f"no {tier} pool of {model} has a context that is long enough for it"
     if Reason.SPILLED_UNDER_LOAD in decision.reasons:
         return f"the {tier} tier of {model} is too busy now; evaluate when there is less traffic"

@@ -64,3 +64,8 @@ class Measured:
     comparisons: tuple[Comparison, ...]
     failures: tuple[Failure, ...]
     texts: tuple[Text, ...] = ()
+
+    @property
+    def compared(self) -> bool:
+        """Whether both tiers answered it at least once in the same mode."""
+        return any(comparison.versus is Versus.QUANTIZED for comparison in self.comparisons)

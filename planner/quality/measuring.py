@@ -48,7 +48,7 @@ async def measure(requests: Iterable[Judged], send: Send, plan: Plan, done: Call
             if fruitless >= _FRUITLESS:
                 return
             measured = await _measure_one(judged, send, plan)
-            fruitless = 0 if measured.comparisons else fruitless + 1
+            fruitless = 0 if measured.compared else fruitless + 1
             done(measured)
 
     async with asyncio.TaskGroup() as group:

@@ -83,7 +83,7 @@ def draw(evaluation: Evaluation, file: Path) -> None:
 
 
 def _title(evaluation: Evaluation) -> str:
-    compared = sum(bool(each.comparisons) for each in evaluation.measured)
+    compared = sum(each.compared for each in evaluation.measured)
     models = " and ".join(sorted({each.judged.model for each in evaluation.measured}))
     early = "" if evaluation.complete else ", ended early"
     return f"What quantization changes in the answers of {models}: {compared} requests{early}"

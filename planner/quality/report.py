@@ -41,7 +41,7 @@ def document(evaluation: Evaluation) -> dict[str, Any]:
         "settings": dict(evaluation.settings),
         "requests": {
             "asked": evaluation.asked,
-            "measured": len(evaluation.measured),
+            "compared": sum(each.compared for each in evaluation.measured),
             "complete": evaluation.complete,
             "set_aside": [asdict(each) for each in evaluation.aside],
             "failures": dict(evaluation.failures),

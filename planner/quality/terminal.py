@@ -41,7 +41,7 @@ def show(console: Console, evaluation: Evaluation) -> None:
 
 def _show_counts(console: Console, evaluation: Evaluation) -> None:
     ended = "" if evaluation.complete else ", ended early"
-    compared = sum(bool(each.comparisons) for each in evaluation.measured)
+    compared = sum(each.compared for each in evaluation.measured)
     console.print(f"[bold]{compared} of {evaluation.asked} requests compared[/]{ended}", highlight=False)
     for reason in dict.fromkeys(each.reason for each in evaluation.aside):
         numbers = [str(each.number) for each in evaluation.aside if each.reason == reason]
