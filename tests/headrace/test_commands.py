@@ -72,6 +72,7 @@ def test_version_and_help(run: Run) -> None:
         "drain",
         "policy",
         "override",
+        "evaluate",
         "config",
         "node",
     ):
@@ -254,3 +255,17 @@ def test_usage_errors_have_status_2(run: Run, command: tuple[str, ...]) -> None:
     ended = run(*command)
     assert ended.status == 2
     assert "Usage:" in ended.err
+
+
+def test_evaluating_names_what_is_wrong_before_it_calls_anybody(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "requests.jsonl"
+    file.write_text('{"messages": []}\n{"model": "llama"}\n')
+    wrong_line = run("evaluate", file)
+    assert wrong_line.status == 2
+    assert f"{file}:2: has no messages" in wrong_line.err
+    assert "no folder" in run("evaluate", "--json", tmp_path / "none" / "report.json").err
+    assert "kept in the JSON only" in run("evaluate", "--keep-texts").err
+    (port,) = free_ports(1)
+    away = run("evaluate", "-s", f"127.0.0.1:{port}")
+    assert away.status == 1
+    assert "headrace up" in away.err

@@ -91,7 +91,10 @@ async def test_a_policy_that_does_not_count_the_wish_is_named_with_what_to_do() 
         ),
         ((make_pool("full", load=OVERLOADED), make_pool("quantized")), ""),
         ((make_pool("full"), make_pool("quantized", load=OVERLOADED)), "the quantized tier of llama is too busy now"),
-        ((make_pool("full"), make_pool("quantized", max_context=40)), "context"),
+        (
+            (make_pool("full"), make_pool("quantized", max_context=40)),
+            "no quantized pool of llama has a context",
+        ),
         ((make_pool("full", model="qwen"),), "does not exist here"),
     ],
 )
