@@ -22,6 +22,19 @@ _FORMAT = "x-headrace-format"
 _DECISION = "x-headrace-decision"
 # What engines answer when they give no log-probabilities, or not of such a request.
 _INVALID = frozenset({400, 422, 501})
+# What may be gone the next moment: no room, an engine that closed the connection, no ready node.
+_PASSING = frozenset({429, 502, 503})
+_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """An error's status and code, and for how many seconds to wait before another try."""
+
+    status: int
+    code: str
+    pause: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +46,20 @@ class Gateway:
     timeout: float
 
     async def send(self, judged: Judged, mode: Mode, tier: FormatTier) -> Answer | Failure:
-        """The tier's answer; without log-probabilities where the engine gives none."""
+        """The tier's answer; without log-probabilities where the engine gives none. A refusal that may pass is tried
+        once more."""
         body, headers = self.sending.request(judged.sample, mode, judged.model, tier)
         try:
             async with asyncio.timeout(self.timeout):
                 found = await self._send_once(judged.sample.path, body, headers, tier)
-                if isinstance(found, Failure):
-                    return found
-                if isinstance(found, int):
+                if isinstance(found, _Refused) and found.status in _PASSING:
+                    await asyncio.sleep(found.pause)
+                    found = await self._send_once(judged.sample.path, body, headers, tier)
+                if isinstance(found, _Refused) and found.status in _INVALID:
                     found = await self._send_once(judged.sample.path, without_logprobs(body), headers, tier)
-                return found if not isinstance(found, int) else Failure(FailureKind.REFUSED, tier, f"status {found}")
+                if isinstance(found, _Refused):
+                    return Failure(FailureKind.REFUSED, tier, f"status {found.status}{found.code}")
+                return found
         except (TimeoutError, httpx.TimeoutException):
             return Failure(FailureKind.TIMED_OUT, tier, f"after {self.timeout:g} s")
         except httpx.ConnectError:
@@ -52,16 +69,13 @@ class Gateway:
 
     async def _send_once(
         self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], tier: FormatTier
-    ) -> Answer | Failure | int:
-        """The status where another body may help. Raises what httpx raises, and AnswerError."""
+    ) -> Answer | Failure | _Refused:
+        """Raises what httpx raises, and AnswerError."""
         sent = time.monotonic()
         async with self.http.stream("POST", path, json=body, headers=headers) as response:
-            if response.status_code in _INVALID:
-                await response.aread()
-                return response.status_code
             if response.status_code != httpx.codes.OK:
                 code = _error_code(await response.aread())
-                return Failure(FailureKind.REFUSED, tier, f"status {response.status_code}{code}")
+                return _Refused(response.status_code, code, _pause(response.headers))
             answered = response.headers.get(_FORMAT)
             if answered != tier:
                 return Failure(FailureKind.OTHER_TIER, tier, _reasons(response.headers))
@@ -87,6 +101,13 @@ def _error_code(body: bytes) -> str:
     except (ValueError, TypeError, KeyError, AttributeError):
         return ""
     return f" {code}" if code else ""
+
+
+def _pause(headers: httpx.Headers) -> float:
+    try:
+        return min(max(float(headers["retry-after"]), 0.0), _LONGEST_PAUSE_SECONDS)
+    except (KeyError, ValueError):  # there is none, or it is a date
+        return _PAUSE_SECONDS
 
 
 def _reasons(headers: httpx.Headers) -> str:

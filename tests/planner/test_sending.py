@@ -63,6 +63,22 @@ async def test_an_engine_that_refuses_log_probabilities_is_asked_without(stories
     assert isinstance(await send(stories[0], answering), Answer)
 
 
+@pytest.mark.parametrize(("status", "tries"), [(429, 2), (502, 2), (503, 2), (500, 1), (404, 1)])
+async def test_a_refusal_that_may_pass_is_tried_once_more(stories: list[Judged], status: int, tries: int) -> None:
+    asked: list[httpx.Request] = []
+
+    def answering(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return answered("{}", status, retry_after="0")
+
+    found = await send(stories[0], answering)
+    assert str(found) == f"full: refused (status {status})"
+    assert len(asked) == tries
+    first = iter([answered("{}", status, retry_after="0")])
+    found = await send(stories[0], lambda _: next(first, answered(x_headrace_format="full")))
+    assert isinstance(found, Answer) is (tries == 2)
+
+
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
