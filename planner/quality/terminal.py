@@ -121,7 +121,7 @@ def _show_advice(console: Console, advice: tuple[Advice, ...]) -> None:
         style = _FINDING_STYLES[each.finding]
         console.print(
             f"[{style}]{each.finding}[/]: {escape(each.category)}, judged [{_STYLES[each.verdict]}]{each.verdict}[/] "
-            f"({each.requests} requests): {escape(each.why)}",
+            f"({each.requests} request{'s' if each.requests > 1 else ''}): {escape(each.why)}",
             highlight=False,
         )
         for rule in each.rules:
