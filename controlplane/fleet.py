@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +34,8 @@ class Member:
     """One model of one node session, in the pool where its likes are.
 
     `gain` as in Pool, of this node. `throughput` is an estimate of its decode throughput with all its sequences
-    running, in no unit: only nodes of one pool can be compared by it.
+    running, in no unit: only nodes of one pool can be compared by it. One that is not `settled` takes new sessions
+    only.
     """
 
     pool: str
@@ -43,6 +45,7 @@ class Member:
     context_class: str
     load: NodeLoad | None
     ready: bool
+    settled: bool
     gain: float
     throughput: float
 
@@ -85,7 +88,8 @@ def form_fleet(
         key=lambda m: (m.pool, m.session.spec.node_id),
     )
     pools = (
-        _pool(name, list(group), policy, in_force.get(name)) for name, group in groupby(members, key=lambda m: m.pool)
+        _pool(name, list(group), policy, now, in_force.get(name))
+        for name, group in groupby(members, key=lambda m: m.pool)
     )
     return Fleet(tuple(members), tuple(pools), MappingProxyType(in_force), learned)
 
@@ -125,14 +129,16 @@ def _member(
         load=load if load is not None and now - load.reported_at <= FRESH_SECONDS else None,
         # A node that has not reported yet is left to Envoy's health check; one that reports trouble gets no traffic.
         ready=not session.draining and (load is None or load.healthy),
+        settled=session.settles_at <= now,
         gain=1.0 if full else expected_gain(model.id, hardware_class, learned, policy.gain),
         throughput=model.max_sequences * speed_of(model.id, tier, hardware_class, learned, policy.gain),
     )
 
 
-def _pool(name: str, members: Sequence[Member], policy: Policy, override: Override | None) -> Pool:
+def _pool(name: str, members: Sequence[Member], policy: Policy, now: float, override: Override | None) -> Pool:
     first = members[0]
     ready = [m for m in members if m.ready]
+    quiescing = [m for m in ready if not m.settled]
     common_aliases = set.intersection(*(set(m.model.aliases) for m in members))
     return Pool(
         name=name,
@@ -151,6 +157,9 @@ def _pool(name: str, members: Sequence[Member], policy: Policy, override: Overri
         load=_pool_load(ready) if override is None else _overridden(_pool_load(ready), override),
         overridden=() if override is None else override.signals,
         gain=_pool_gain(ready or members),
+        quiescing_nodes=len(quiescing),
+        # In whole seconds, so that the routing table does not change with every look at the clock.
+        settles_in=float(math.ceil(min((m.session.settles_at - now for m in quiescing), default=0.0))),
     )
 
 

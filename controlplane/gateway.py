@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import groupby
+from collections.abc import Iterable, Mapping, Sequence
 
 from controlplane.config.addresses import split_address
 from controlplane.config.settings import Settings
 from controlplane.fleet import Fleet, Member
+from controlplane.model import NodeSession, is_open_cluster, open_cluster
 from xds_server.assembly import gateway_snapshot
 from xds_server.gateway import Endpoint, Gateway, PoolCluster
 from xds_server.snapshot import Snapshot
@@ -16,26 +16,65 @@ from xds_server.snapshot import Snapshot
 GREATEST_WEIGHT = 1000
 
 
-def snapshot_of(fleet: Fleet, before: Fleet | None, settings: Settings) -> Snapshot:
-    """`before` is the fleet that filters still decide by.
+def snapshot_of(fleet: Fleet, clusters: Sequence[PoolCluster], settings: Settings) -> Snapshot:
+    """`clusters` are those that `pool_clusters` makes of the fleet."""
+    return gateway_snapshot(_gateway(fleet, settings), clusters)
 
-    A pool of it that has lost its last ready node keeps its endpoints in this snapshot, and loses them in the next: so
-    filters stop sending to it first, and what they have sent is still answered.
+
+def is_led_to(session: NodeSession, clusters: Iterable[PoolCluster]) -> bool:
+    """Whether requests reach the session's address that are not for it: any when it drains, else those of sessions that
+    go on."""
+    ip, port = split_address(session.spec.address)
+    return any(
+        (endpoint.ip, endpoint.port) == (ip, port)
+        for cluster in clusters
+        if session.draining or not is_open_cluster(cluster.name)
+        for endpoint in cluster.endpoints
+    )
+
+
+def pool_clusters(fleet: Fleet, before: Fleet | None = None) -> tuple[PoolCluster, ...]:
+    """A cluster for every pool, of its settled nodes, and while some quiesce another one of all its ready nodes.
+
+    `before` is the fleet that filters still decide by.
+
+    So whatever table a filter decides by, what it sends to a pool by its name reaches no quiescing node: requests of
+    sessions that go on, and of all sessions where the filter does not know yet that a node quiesces.
+
+    A cluster that `before` needs stays in this snapshot, and goes with the next; one that has lost its last node keeps
+    those that it had for as long: so filters stop sending to it first, and what they have sent is still answered. A
+    node that has registered anew is not kept: it is another one now.
+
+    A cluster without a node is there too: its requests get 503 from Envoy itself.
     """
-    members = (*fleet.members, *(_bereft(fleet, before) if before else ()))
-    return gateway_snapshot(_gateway(fleet, settings), pool_clusters(members))
+    members, former = _by_pool(fleet), _by_pool(before)
+    opened = {pool.name for each in (fleet, before) if each for pool in each.pools if pool.quiescing_nodes}
+    in_force = {member.session.spec.address: member.session.session_id for member in fleet.members}
+    clusters: list[PoolCluster] = []
+    for name in sorted({*members, *former}):
+        now = [m for m in members.get(name, ()) if m.ready]
+        then = [m for m in former.get(name, ()) if m.ready and _is_in_force(m, in_force)]
+        if not now and not then and name not in members:
+            continue
+        checked = members.get(name) or former[name]
+        settled = [m for m in now if m.settled] or [m for m in then if m.settled]
+        clusters.append(_pool_cluster(name, settled, checked))
+        if name in opened:
+            clusters.append(_pool_cluster(open_cluster(name), now or then, checked))
+    return tuple(clusters)
 
 
-def pool_clusters(members: Iterable[Member]) -> tuple[PoolCluster, ...]:
-    """A cluster for every pool, also for one without a ready node: its requests then get 503 from Envoy itself."""
-    by_pool = groupby(sorted(members, key=lambda m: m.pool), key=lambda m: m.pool)
-    return tuple(_pool_cluster(name, tuple(members)) for name, members in by_pool)
+def _by_pool(fleet: Fleet | None) -> Mapping[str, list[Member]]:
+    """The members by their pools' names."""
+    found: dict[str, list[Member]] = {}
+    for member in fleet.members if fleet else ():
+        found.setdefault(member.pool, []).append(member)
+    return found
 
 
-def _bereft(fleet: Fleet, before: Fleet) -> Iterator[Member]:
-    """The ready members of former pools that have none now."""
-    alive = {member.pool for member in fleet.members if member.ready}
-    return (member for member in before.members if member.ready and member.pool not in alive)
+def _is_in_force(member: Member, in_force: Mapping[str, str]) -> bool:
+    """Whether no other session has come to the member's address since."""
+    return in_force.get(member.session.spec.address, member.session.session_id) == member.session.session_id
 
 
 def _gateway(fleet: Fleet, settings: Settings) -> Gateway:
@@ -55,13 +94,12 @@ def _gateway(fleet: Fleet, settings: Settings) -> Gateway:
     )
 
 
-def _pool_cluster(name: str, members: tuple[Member, ...]) -> PoolCluster:
+def _pool_cluster(name: str, endpoints: Sequence[Member], members: Iterable[Member]) -> PoolCluster:
     health_paths = {m.session.spec.health_path for m in members}
-    ready = [m for m in members if m.ready]
-    greatest = max((m.throughput for m in ready), default=0.0)
+    greatest = max((m.throughput for m in endpoints), default=0.0)
     return PoolCluster(
         name=name,
-        endpoints=tuple(_endpoint(m, greatest) for m in ready),
+        endpoints=tuple(_endpoint(m, greatest) for m in endpoints),
         # One cluster has one check: where its engines differ, only a connection is common to them.
         health_path=next(iter(health_paths)) or None if len(health_paths) == 1 else None,
     )

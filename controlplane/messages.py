@@ -66,6 +66,7 @@ def node_spec(message: node_pb2.NodeSpec) -> NodeSpec:
         capacity_type=_CAPACITY_FROM_MESSAGE.get(message.capacity_type, CapacityType.ON_DEMAND),
         health_path=message.health_path,
         labels=dict(message.labels),
+        engine_instance=message.engine_instance,
     )
 
 
@@ -94,6 +95,7 @@ def node_spec_message(spec: NodeSpec) -> node_pb2.NodeSpec:
         capacity_type=_CAPACITY_TO_MESSAGE[spec.capacity_type],
         health_path=spec.health_path,
         labels=spec.labels,
+        engine_instance=spec.engine_instance,
     )
 
 
@@ -141,6 +143,8 @@ def pool(message: fleet_pb2.Pool) -> Pool:
         load=_pool_load(message.load) if message.HasField("load") else None,
         overridden=tuple(message.overridden),
         gain=message.gain,
+        quiescing_nodes=message.quiescing_nodes,
+        settles_in=message.settles_in_seconds,
     )
 
 
@@ -171,6 +175,8 @@ def pool_message(pool: Pool) -> fleet_pb2.Pool:
         ),
         overridden=pool.overridden,
         gain=pool.gain,
+        quiescing_nodes=pool.quiescing_nodes,
+        settles_in_seconds=pool.settles_in,
     )
 
 

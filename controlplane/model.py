@@ -87,7 +87,8 @@ class NodeSpec:
     """What a node says of itself when it registers. Immutable: a change is a new registration.
 
     `address` is `ip:port` of its OpenAI-compatible HTTP server. `vram_bytes` is the total over all its GPUs.
-    `health_path` answers 200 when the engine can serve; empty means a TCP connection is the check.
+    `health_path` answers 200 when the engine can serve; empty means a TCP connection is the check. Equal values of
+    `engine_instance` prove that the engine neither started nor loaded a model in between; empty proves nothing.
     """
 
     node_id: str
@@ -102,17 +103,22 @@ class NodeSpec:
     capacity_type: CapacityType = CapacityType.ON_DEMAND
     health_path: str = "/health"
     labels: Mapping[str, str] = field(default_factory=dict)
+    engine_instance: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSession:
-    """One registration of a node. `registered_at` is in Unix seconds; `lease_id` is etcd's lease, 0 without one."""
+    """One registration of a node. `registered_at` is in Unix seconds; `lease_id` is etcd's lease, 0 without one.
+
+    Until `settles_at`, in Unix seconds, the node quiesces: it takes new sessions only.
+    """
 
     session_id: str
     spec: NodeSpec
     registered_at: float
     lease_id: int = 0
     draining: bool = False
+    settles_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,15 +171,19 @@ class Override:
         return tuple(signal for signal in SIGNALS if getattr(self, signal) is not None)
 
 
+_OPEN = "@all"
+
+
 @dataclass(frozen=True, slots=True)
 class Pool:
     """All nodes alike in model, format tier, context class, capacity type and the engine's name for the model.
 
-    One pool is one Envoy cluster, named `name`. `max_context` is the smallest of its nodes' (tokens), so that what fits
-    the pool fits whichever node Envoy picks. `max_sequences` is summed over ready nodes. `load` is None when no ready
-    node has a fresh report and no operator has overridden it; `overridden` names the signals of it that one has.
-    `gain` is how many times faster its ready nodes are expected to decode than full ones of the same hardware; 1 in the
-    full tier.
+    One pool is one Envoy cluster, named `name`, of its settled nodes. `max_context` is the smallest of its nodes'
+    (tokens), so that what fits the pool fits whichever node Envoy picks. `max_sequences` is summed over ready nodes.
+    `load` is None when no ready node has a fresh report and no operator has overridden it; `overridden` names the
+    signals of it that one has. `gain` is how many times faster its ready nodes are expected to decode than full ones of
+    the same hardware; 1 in the full tier. Of the ready nodes `quiescing_nodes` take new sessions only, for `settles_in`
+    seconds until the first of them takes all.
     """
 
     name: str
@@ -192,6 +202,27 @@ class Pool:
     load: PoolLoad | None = None
     overridden: tuple[str, ...] = ()
     gain: float = 1.0
+    quiescing_nodes: int = 0
+    settles_in: float = 0.0
+
+    @property
+    def settled_nodes(self) -> int:
+        """The ready nodes that take requests of any session."""
+        return self.ready_nodes - self.quiescing_nodes
+
+    @property
+    def open_cluster(self) -> str:
+        """The cluster of all its ready nodes, also of those that quiesce."""
+        return open_cluster(self.name) if self.quiescing_nodes else self.name
+
+
+def open_cluster(pool: str) -> str:
+    """The name of the cluster that a pool has while some of its nodes quiesce; no pool's name has an `@`."""
+    return f"{pool}{_OPEN}"
+
+
+def is_open_cluster(name: str) -> bool:
+    return name.endswith(_OPEN)
 
 
 # --- requests ------------------------------------------------------------------------------------------------------
@@ -307,6 +338,8 @@ class Reason(StrEnum):
     TENANT_PREFERENCE = "tenant_preference"
     SESSION_PINNED = "session_pinned"
     TIER_UNAVAILABLE = "tier_unavailable"  # the preferred tier has no ready pool, the other one serves
+    TIER_QUIESCING = "tier_quiescing"  # every node of the session's tier registered anew and takes new sessions only
+    SETTLED_NODES_ONLY = "settled_nodes_only"  # of its pool, since the session goes on and other nodes quiesce
     SPILLED_UNDER_LOAD = "spilled_under_load"
     NEEDS_LONG_CONTEXT = "needs_long_context"
     EXCEEDS_EVERY_CONTEXT = "exceeds_every_context"  # the engine is left to refuse or to shorten
@@ -349,13 +382,14 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is done with a request and every reason for it."""
+    """What is done with a request and every reason for it. `cluster` is Envoy's, of all or some of the pool's nodes."""
 
     action: Action
     endpoint: Endpoint
     model: str
     reasons: tuple[Reason, ...]
     pool: Pool | None = None
+    cluster: str = ""
     sensitivity: Sensitivity | None = None
     budget: Budget | None = None
     alternatives: tuple[Alternative, ...] = ()

@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from importlib import metadata
 
 from controlplane.config.addresses import dialable
 from controlplane.config.settings import Settings
 from controlplane.etcd.client import EtcdClient
 from controlplane.fleet import pools_of
-from controlplane.gateway import snapshot_of
+from controlplane.gateway import is_led_to, pool_clusters, snapshot_of
 from controlplane.grpc_serving import Health, bind, new_server
 from controlplane.ledger.composition import CompositionWatch
 from controlplane.ledger.recent import RecentDecisions
 from controlplane.ledger.remedies import remedies
+from controlplane.ledger.sessions import SessionHistory
 from controlplane.metrics import ControlPlaneMetrics
-from controlplane.model import NodeSpec
+from controlplane.model import NodeSession, NodeSpec
 from controlplane.policy.settings import Policy
 from controlplane.publisher import Publisher
 from controlplane.registry.following import FleetFollower
@@ -34,6 +35,7 @@ from headrace.telemetry import metrics_port, new_metrics, telemetry
 from headrace_protos.envoy.service.accesslog.v3 import als_pb2_grpc
 from headrace_protos.headrace.v1 import admin_pb2_grpc, decision_pb2, fleet_pb2, fleet_pb2_grpc, registry_pb2_grpc
 from node_agent import backoff
+from xds_server.gateway import PoolCluster
 from xds_server.resource import ResourceType
 from xds_server.server import DiscoveryService, EnvoyState
 from xds_server.stream import Rejected
@@ -62,12 +64,21 @@ class ControlPlane:
             keys,
             formats=lambda: self._policy.formats,
             lease_seconds=int(settings.control_plane.lease),
+            quiescence=lambda: self._policy.sessions.quiescence,
+            until_left=self._until_left,
             ours=_ports(settings),
         )
-        self._follower = FleetFollower(client, keys, grace=max(settings.control_plane.lease, COME_BACK_SECONDS))
+        self._follower = FleetFollower(
+            client,
+            keys,
+            grace=max(settings.control_plane.lease, COME_BACK_SECONDS),
+            quiescence=lambda: self._policy.sessions.quiescence,
+        )
         self._current = CurrentView(None)
         self._publisher = Publisher(settings.policy, self._current, self._publish, metrics.view_failed, time.time)
         self._composition = CompositionWatch(time.monotonic)
+        self._clusters: tuple[PoolCluster, ...] = ()
+        self._sessions = SessionHistory(settings.gateway.route_timeout)
         self._decisions = RecentDecisions(settings.control_plane.recent_decisions)
         self._discovery = DiscoveryService(_XdsObserver(metrics), f"headrace-{settings.cluster}")
         self._fleet = fleet.FleetServicer(self._current, self._decisions, self._status, time.time)
@@ -107,7 +118,9 @@ class ControlPlane:
         )
         envoy_server = new_server([DISCOVERY_SERVICE, access_log.SERVICE], self._envoy_health)
         self._discovery.add_to(envoy_server)
-        als_pb2_grpc.add_AccessLogServiceServicer_to_server(access_log.AccessLogServicer(self._record), envoy_server)
+        als_pb2_grpc.add_AccessLogServiceServicer_to_server(
+            access_log.AccessLogServicer(self._record, self._sessions), envoy_server
+        )
         grpc_address = bind(fleet_server, control.grpc, tls)
         xds_address = bind(envoy_server, control.xds)
         await self._set_ready(False)
@@ -130,21 +143,34 @@ class ControlPlane:
             await asyncio.gather(fleet_server.stop(STOP_SECONDS), envoy_server.stop(STOP_SECONDS))
 
     async def _publish(self, view: View) -> None:
-        """Filters learn of a new pool only when Envoys can lead to it: a request that is sent sooner would be refused.
+        """Filters learn of a new cluster only when Envoys can lead to it: a request sent sooner would be refused.
 
-        An Envoy that is stuck holds back the others' new pools for HELD_SECONDS, and no longer.
+        An Envoy that is stuck holds back the others' new clusters for HELD_SECONDS, and no longer.
         """
         before = self._current.value
-        snapshot = snapshot_of(view.fleet, before.fleet if before else None, self._settings)
+        self._sessions.observe(view.sessions.values(), time.time())
+        self._clusters = pool_clusters(view.fleet, before.fleet if before else None)
+        snapshot = snapshot_of(view.fleet, self._clusters, self._settings)
         if self._discovery.snapshot is None or self._discovery.snapshot.version != snapshot.version:
             self._discovery.publish(snapshot)
-        if not _names(view) <= _names(before):
+        if not _clusters(view) <= _clusters(before):
             with suppress(TimeoutError):
                 async with asyncio.timeout(HELD_SECONDS):
                     await self._discovery.until_held()
         self._metrics.view_published(view.fleet, len(view.sessions))
         self._metrics.gains_expected(view.fleet, view.table.policy.gain)
         self._composition.view_published(view.fleet)
+
+    async def _until_left(self, session: NodeSession) -> None:
+        """Until no Envoy leads requests to a session that are not for it any more; HELD_SECONDS at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HELD_SECONDS), aclosing(self._current.changes()) as views:
+                async for view in views:
+                    shown = view.sessions.get(session.spec.node_id)
+                    is_told = shown is None or shown == session or shown.session_id != session.session_id
+                    if is_told and not is_led_to(session, self._clusters):
+                        await self._discovery.until_held()
+                        return
 
     def _record(self, recorded: decision_pb2.RecordedDecision) -> None:
         self._decisions.add(recorded)
@@ -224,8 +250,8 @@ def _ports(settings: Settings) -> tuple[str, ...]:
     return tuple(dialable(address) for address in (*listening, ext_proc.listen, ext_proc.health, ext_proc.metrics))
 
 
-def _names(view: View | None) -> set[str]:
-    return {pool.name for pool in view.fleet.pools} if view else set()
+def _clusters(view: View | None) -> set[str]:
+    return {name for pool in view.fleet.pools for name in (pool.name, pool.open_cluster)} if view else set()
 
 
 class _XdsObserver:

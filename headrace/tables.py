@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from rich.console import Console
@@ -50,7 +51,7 @@ def show_pools(pools: Iterable[fleet_pb2.Pool]) -> None:
             escape(", ".join(pool.formats)),
             f"{pool.gain:g}",
             escape(f"{pool.context_class} ({pool.max_context})"),
-            f"{pool.ready_nodes}/{pool.nodes}",
+            _ready(pool),
             str(pool.max_sequences),
             _marked(str(pool.load.running) if has_load else "?", overridden="running" in pool.overridden),
             _marked(str(pool.load.waiting) if has_load else "?", overridden="waiting" in pool.overridden),
@@ -89,7 +90,7 @@ def show_decisions(decisions: Iterable[decision_pb2.RecordedDecision]) -> None:
                 overridden=any(alternative.overridden for alternative in decision.alternatives),
             ),
             status(outcome),
-            escape(outcome.upstream or "-"),
+            escape(outcome.node_id or outcome.upstream or "-"),
             _milliseconds(outcome.first_byte_seconds) if outcome.HasField("first_byte_seconds") else "-",
             _milliseconds(outcome.duration_seconds),
             tokens(outcome),
@@ -203,7 +204,16 @@ def _composition(traffic: fleet_pb2.Composition) -> str:
 def _state(node: fleet_pb2.Node) -> str:
     if node.draining:
         return "[yellow]draining[/]"
-    return "[green]ready[/]" if node.ready else "[red]unhealthy[/]"
+    if not node.ready:
+        return "[red]unhealthy[/]"
+    if node.quiescing_seconds:
+        return f"[cyan]quiescing[/] {math.ceil(node.quiescing_seconds)} s"
+    return "[green]ready[/]"
+
+
+def _ready(pool: fleet_pb2.Pool) -> str:
+    quiescing = f", {pool.quiescing_nodes} [cyan]quiescing[/]" if pool.quiescing_nodes else ""
+    return f"{pool.ready_nodes}/{pool.nodes}{quiescing}"
 
 
 def _marked(text: str, *, overridden: bool) -> str:

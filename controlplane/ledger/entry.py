@@ -13,6 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Struct
 
+from controlplane.ledger.sessions import SessionHistory
 from headrace_protos.envoy.data.accesslog.v3 import accesslog_pb2
 from headrace_protos.headrace.v1 import decision_pb2
 
@@ -25,8 +26,13 @@ COMPLETION_TOKENS_KEY = "completion_tokens"
 MOST_TOKENS = 2**31
 
 
-def recorded_decision(entry: accesslog_pb2.HTTPAccessLogEntry) -> decision_pb2.RecordedDecision:
-    """Never refuses an entry: what is missing or of a wrong type is left unset."""
+def recorded_decision(
+    entry: accesslog_pb2.HTTPAccessLogEntry, sessions: SessionHistory
+) -> decision_pb2.RecordedDecision:
+    """Never refuses an entry: what is missing or of a wrong type is left unset.
+
+    The session that served it is the one of `sessions` that was in force when Envoy began to send the request there.
+    """
     common = entry.common_properties
     metadata = common.metadata.filter_metadata
     outcome = decision_pb2.Outcome(
@@ -38,6 +44,10 @@ def recorded_decision(entry: accesslog_pb2.HTTPAccessLogEntry) -> decision_pb2.R
         attempts=common.upstream_request_attempt_count,
         details=entry.response.response_code_details,
     )
+    sent_at = common.start_time.ToNanoseconds() / 1e9 + _seconds(common.time_to_first_upstream_tx_byte)
+    if (session := sessions.at(outcome.upstream, sent_at)) is not None:
+        outcome.node_id = session.spec.node_id
+        outcome.node_session_id = session.session_id
     if common.HasField("time_to_first_upstream_rx_byte"):
         outcome.first_byte_seconds = _seconds(common.time_to_first_upstream_rx_byte)
     usage = metadata[USAGE_NAMESPACE] if USAGE_NAMESPACE in metadata else Struct()

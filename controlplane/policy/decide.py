@@ -12,6 +12,7 @@ from controlplane.model import (
     Decision,
     Endpoint,
     FormatTier,
+    Pool,
     Reason,
     Refusal,
     Sensitivity,
@@ -19,6 +20,7 @@ from controlplane.model import (
 from controlplane.policy.budget import estimate, sequence_tokens
 from controlplane.policy.preference import stated_preference
 from controlplane.policy.select import (
+    QUIESCING,
     Need,
     need_of,
     need_of_preference,
@@ -102,14 +104,20 @@ def _choose(ask: Ask, candidates: tuple[Candidate, ...], table: RoutingTable, pi
     reasons = selection.reasons + tuple(reason for reason in extra if reason not in selection.reasons)
     refusal: Refusal | None = None
     if selection.pool is None:
-        reasons = (Reason.NO_READY_NODE, *reasons)
-        refusal = _no_ready_node(model, need.tier, rules.retry_after_seconds)
+        quiescing = {found.pool for found in selection.alternatives if found.excluded_by == QUIESCING}
+        if quiescing:  # waiting helps for sure, and for how long is known
+            reasons = (Reason.TIER_QUIESCING, *reasons)
+            refusal = _tier_quiescing(model, min(c.pool.settles_in for c in candidates if c.pool.name in quiescing))
+        else:
+            reasons = (Reason.NO_READY_NODE, *reasons)
+            refusal = _no_ready_node(model, need.tier, rules.retry_after_seconds)
     return Decision(
         action=Action.PASS if refusal is None else Action.REJECT,
         endpoint=ask.endpoint,
         model=model,
         reasons=reasons,
         pool=selection.pool,
+        cluster=_cluster(selection.pool, need),
         sensitivity=sensitivity,
         budget=budget,
         alternatives=selection.alternatives,
@@ -118,6 +126,12 @@ def _choose(ask: Ask, candidates: tuple[Candidate, ...], table: RoutingTable, pi
         stream=ask.stream,
         refusal=refusal,
     )
+
+
+def _cluster(pool: Pool | None, need: Need) -> str:
+    if pool is None:
+        return ""
+    return pool.name if need.goes_on else pool.open_cluster
 
 
 def _is_lost(pin: FormatTier, tokens: int, candidates: tuple[Candidate, ...]) -> bool:
@@ -159,6 +173,14 @@ def _no_ready_node(model: str, tier: FormatTier | None, retry_after: float) -> R
     kind = f" in a {tier.value} format" if tier else ""
     message = f"No node that serves `{model}`{kind} is ready now; try again later."
     return Refusal(503, "server_error", "no_ready_node", message, retry_after=retry_after)
+
+
+def _tier_quiescing(model: str, retry_after: float) -> Refusal:
+    message = (
+        f"All nodes that serve `{model}` in this session's format have just registered anew and take only new sessions "
+        f"for {retry_after:.0f} s more; try again then, or begin a new session."
+    )
+    return Refusal(503, "server_error", "tier_quiescing", message, retry_after=retry_after)
 
 
 def _shown(name: str) -> str:

@@ -7,7 +7,7 @@ function and add its name to a tuple.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controlplane.model import Alternative, FormatTier, Pool, Reason, Verdict
 from controlplane.policy.settings import ScoreWeights, SelectionRules
@@ -20,7 +20,7 @@ class Need:
 
     `tier` is required, `preferred_tier` only preferred; None is no matter. Where `must_pay`, the preference is for
     those of its pools that gain enough. A pool must hold `tokens` in one sequence. `preferred_rank` is the smallest
-    context class that serves. `reasons` say why.
+    context class that serves. `reasons` say why. What `goes_on` is a session's later request, for settled nodes only.
     """
 
     tier: FormatTier | None
@@ -29,6 +29,7 @@ class Need:
     preferred_rank: int
     reasons: tuple[Reason, ...]
     must_pay: bool = False
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,17 @@ def holds_the_request(need: Need, candidate: Candidate) -> bool:
     return candidate.pool.max_context >= need.tokens
 
 
+def is_settled(need: Need, candidate: Candidate) -> bool:
+    return not need.goes_on or candidate.pool.settled_nodes > 0
+
+
 CONTEXT_TOO_SMALL = "context_too_small"
+QUIESCING = "quiescing"
 FILTERS: tuple[tuple[str, Callable[[Need, Candidate], bool]], ...] = (
     ("no_ready_node", is_ready),
     ("other_tier", has_the_tier),
     (CONTEXT_TOO_SMALL, holds_the_request),
+    (QUIESCING, is_settled),
 )
 
 
@@ -163,6 +170,8 @@ def _reasons_of(
 ) -> tuple[Reason, ...]:
     """Why the chosen pool is not the one that was preferred."""
     reasons: list[Reason] = []
+    if need.goes_on and chosen.pool.quiescing_nodes:
+        reasons.append(Reason.SETTLED_NODES_ONLY)
     if tier(need, chosen) < 1.0:
         served = any(c.tier is need.preferred_tier for c in serving)
         reasons.append(Reason.SPILLED_UNDER_LOAD if served else Reason.TIER_UNAVAILABLE)
@@ -185,7 +194,7 @@ def need_of_unclassified(candidates: tuple[Candidate, ...]) -> Need:
 
 def need_of_session(pin: FormatTier, tokens: int, candidates: tuple[Candidate, ...]) -> Need:
     """Of a session's later request: its tier, even if it has to wait there or does not fit."""
-    return _need(pin, pin, tokens, candidates, reason=Reason.SESSION_PINNED)
+    return replace(_need(pin, pin, tokens, candidates, reason=Reason.SESSION_PINNED), goes_on=True)
 
 
 def need_of(verdict: Verdict, tokens: int, candidates: tuple[Candidate, ...], rules: SelectionRules) -> Need:

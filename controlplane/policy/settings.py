@@ -255,6 +255,18 @@ class LostTier(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class QuiescenceRules:
+    """For how long a node that has registered anew takes only new sessions.
+
+    With `exempt_same_engine` a node takes all at once that proves to be the same engine, neither started nor loaded
+    anew, and describes itself as before: its agent was restarted, or lost its lease.
+    """
+
+    seconds: Annotated[float, Ge(0), Le(3600)] = 60.0
+    exempt_same_engine: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SessionRules:
     """Where session ids are found, and how long their format tier is remembered.
 
@@ -275,6 +287,7 @@ class SessionRules:
     ttl_seconds: Annotated[float, Gt(0)] = 3600.0
     max_sessions: Annotated[int, Ge(1)] = 100_000
     lost_tier: LostTier = LostTier.REPIN
+    quiescence: QuiescenceRules = QuiescenceRules()
 
 
 # --- tenants -------------------------------------------------------------------------------------------------------

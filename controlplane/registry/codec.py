@@ -42,6 +42,15 @@ def decode_session(record: Record) -> NodeSession | None:
     return session
 
 
+def decode_last(record: Record) -> NodeSession | None:
+    """The last session of a node's id or of an address. As `decode_session`."""
+    try:
+        return msgspec.json.decode(record.value, type=NodeSession)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        logger.warning("skipping a last session that cannot be read key=%s fault=%s", record.key, error)
+        return None
+
+
 def decode_load(record: Record) -> LoadRecord | None:
     """As `decode_session`."""
     try:

@@ -15,6 +15,9 @@ from controlplane.etcd.connection import Pause
 from controlplane.etcd.errors import WatchLostError
 from controlplane.etcd.records import delete, mod_revision_is
 from controlplane.latest import Latest
+from controlplane.policy.settings import QuiescenceRules
+from controlplane.registry.codec import decode_session
+from controlplane.registry.former import Ending, LastSessions
 from controlplane.registry.keys import Keys
 from controlplane.registry.state import FleetState, Mirror
 
@@ -34,7 +37,8 @@ class FleetFollower:
     elects a leader, as after each start (lessor.Promote in etcd's server/lease). Where this process was down, stood
     still or was cut off, or etcd was too busy to renew leases, they have run out.
 
-    A node that has left for good is deleted from those that etcd remembers; any number of followers may do so at once.
+    A node that has left for good is deleted from those that etcd remembers, and kept as one that was there for as long
+    as `quiescence`, which gives the rules in force, wants; any number of followers may do so at once.
 
     `clock` has to be the one that the client's connection goes by.
     """
@@ -45,11 +49,13 @@ class FleetFollower:
         keys: Keys,
         *,
         grace: float,
+        quiescence: Callable[[], QuiescenceRules] = QuiescenceRules,
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._client = client
         self._keys = keys
+        self._last = LastSessions(client, keys, quiescence)
         self._clock = clock
         self._draw = draw
         self._mirror = Mirror(keys, grace)
@@ -117,7 +123,12 @@ class FleetFollower:
         """A node that has registered meanwhile was written anew, and is not forgotten."""
         for node_id, revision in self._mirror.given_up.items():
             key = self._keys.remembered_node(node_id)
-            await self._client.transact([mod_revision_is(key, revision)], [delete(key)])
+            record = await self._client.get(key)
+            session = decode_session(record) if record else None
+            ending = await self._last.ending(session) if session else Ending()
+            await self._client.transact(
+                [mod_revision_is(key, revision), *ending.conditions], [delete(key), *ending.changes]
+            )
 
     async def _beat(self) -> None:
         """Looks at the clock so often that only a standstill of the process can make it leap."""

@@ -6,7 +6,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -15,8 +15,9 @@ from controlplane.etcd.client import EtcdClient
 from controlplane.etcd.errors import LeaseNotFoundError
 from controlplane.etcd.records import Record, delete, exists, get, mod_revision_is, put
 from controlplane.model import NodeLoad, NodeSession, NodeSpec, Override
-from controlplane.policy.settings import FormatRules
+from controlplane.policy.settings import FormatRules, QuiescenceRules
 from controlplane.registry.codec import LoadRecord, decode_session, encode
+from controlplane.registry.former import Ending, LastSessions, settles_at, takes_the_same_requests
 from controlplane.registry.keys import Keys
 from controlplane.registry.validate import check_load, checked
 from headrace_protos.etcd import rpc_pb2
@@ -25,6 +26,10 @@ logger = logging.getLogger(__name__)
 
 # Each lost race means that another change was made; a node that loses so many is one of many of the same name.
 _MOST_RACES = 20
+
+
+async def _at_once(_: NodeSession) -> None:
+    """For where nobody is led to nodes."""
 
 
 @dataclass(slots=True)
@@ -40,8 +45,9 @@ class NodeStore:
     """Node sessions in etcd. Any number of control planes may share them: a node may turn to another at any time.
 
     `formats` gives the quantization formats that the fleet knows now; `lease_seconds` is for how long a node is kept
-    that sends no heartbeat; `ours` are addresses of Headrace's own ports, where no engine can be. Every method raises
-    UnavailableError when etcd does not answer.
+    that sends no heartbeat; `ours` are addresses of Headrace's own ports, where no engine can be. `quiescence` gives
+    the rules in force; `until_left` waits, for a bounded time, until requests that are not for a session any more, as
+    it is then, are not sent to it. Every method raises UnavailableError when etcd does not answer.
 
     `clock` gives monotonic seconds, `wall_clock` Unix seconds.
     """
@@ -53,6 +59,8 @@ class NodeStore:
         *,
         formats: Callable[[], FormatRules],
         lease_seconds: int,
+        quiescence: Callable[[], QuiescenceRules] = QuiescenceRules,
+        until_left: Callable[[NodeSession], Awaitable[None]] = _at_once,
         ours: Collection[str] = (),
         new_session_id: Callable[[], str] = lambda: secrets.token_hex(16),
         clock: Callable[[], float] = time.monotonic,
@@ -61,6 +69,9 @@ class NodeStore:
         self._client = client
         self._keys = keys
         self._formats = formats
+        self._quiescence = quiescence
+        self._until_left = until_left
+        self._last = LastSessions(client, keys, quiescence)
         self._ours = frozenset(ours)
         # etcd looks for leases that have run out twice a second: a second less, and nodes leave within the time told.
         self._lease_seconds = max(1, lease_seconds - 1)
@@ -78,11 +89,12 @@ class NodeStore:
         the address.
         """
         spec = checked(spec, self._formats(), self._ours)
+        await self._take_out(spec)
         granted_at = self._clock()
         lease_id = await self._client.grant_lease(self._lease_seconds)
         session = NodeSession(self._new_session_id(), spec, registered_at=self._wall_clock(), lease_id=lease_id)
         try:
-            former = await self._install(session)
+            session, former = await self._install(session)
         except HeadraceError:
             # With the lease goes what etcd may have written without being able to say so, and then followers delete
             # what it remembers.
@@ -91,7 +103,13 @@ class NodeStore:
         await self._end_lease_of(former)
         self._forget_ended_leases()
         self._leases[session.session_id] = _Lease(spec.node_id, lease_id, granted_at)
-        logger.info("node registered node=%s address=%s replaced=%s", spec.node_id, spec.address, former is not None)
+        logger.info(
+            "node registered node=%s address=%s replaced=%s quiescing=%.0fs",
+            spec.node_id,
+            spec.address,
+            former is not None,
+            max(0.0, session.settles_at - session.registered_at),
+        )
         return session
 
     async def heartbeat(self, session_id: str, load: NodeLoad) -> NodeSession:
@@ -128,9 +146,11 @@ class NodeStore:
         node_id = (await self._look_up(session_id)).node_id
         # Said first, so that nobody takes its end for one that an outage of etcd may have caused.
         session = await self._mark_as_draining(node_id, session_id)
+        ending = await self._last.ending(session)
         outcome = await self._client.transact(
             [exists(self._keys.session(session_id))],
             [
+                *ending.changes,
                 delete(self._keys.session(session_id)),
                 delete(self._keys.node(node_id)),
                 delete(self._keys.remembered_node(node_id)),
@@ -180,33 +200,71 @@ class NodeStore:
 
     # --- parts -----------------------------------------------------------------------------------------------------
 
-    async def _install(self, session: NodeSession) -> Record | None:
-        """Writes a new session in place of the node's former one, whose record it returns."""
+    async def _take_out(self, spec: NodeSpec) -> None:
+        """Has a node that registers anew leave first, so that requests meant for its former session do not reach it as
+        what it is now. One that serves the same keeps to new sessions, any other one drains.
+
+        Also a session whose lease has ended may be led to still: after an outage it is shown until it comes back.
+        """
+        key = self._keys.node(spec.node_id)
+        reading = [get(key), get(self._keys.address(spec.address)), *self._last.reading(spec)]
+        live, holder, *last = (await self._client.transact([], reading)).records
+        if holder is not None and holder.value != spec.node_id.encode():
+            return  # refused when it is installed
+        former = decode_session(live) if live else decode_session(last[0]) if last[0] and not last[0].lease_id else None
+        if former is None or former.draining:
+            return
+        now, rules = self._wall_clock(), self._quiescence()
+        until = settles_at(spec, [former, *self._last.found(last)], rules, now)
+        if until <= max(now, former.settles_at):
+            return
+        leaving = (
+            replace(former, settles_at=until)
+            if takes_the_same_requests(former.spec, spec)
+            else replace(former, draining=True)
+        )
+        lease_id = live.lease_id if live else await self._client.grant_lease(self._lease_seconds)
+        unchanged = mod_revision_is(key, live.mod_revision if live else 0)
+        with suppress(LeaseNotFoundError):  # it has just ended by itself
+            if (await self._client.transact([unchanged], [put(key, encode(leaving), lease_id)])).succeeded:
+                await self._until_left(leaving)
+
+    async def _install(self, session: NodeSession) -> tuple[NodeSession, Record | None]:
+        """Writes a new session in place of the node's former one; gives it as written, and the former one's record."""
         spec = session.spec
         node_key, address_key = self._keys.node(spec.node_id), self._keys.address(spec.address)
+        reading = [get(node_key), get(address_key), *self._last.reading(spec)]
         for _ in range(_MOST_RACES):
-            former, holder = (await self._client.transact([], [get(node_key), get(address_key)])).records
+            former, holder, *last = (await self._client.transact([], reading)).records
             if holder is not None and holder.value != spec.node_id.encode():
                 raise AddressTakenError(spec.address, holder.value.decode())
+            replaced = decode_session(former) if former else None
+            formers = [each for each in (replaced, *self._last.found(last)) if each is not None]
+            until = settles_at(spec, formers, self._quiescence(), session.registered_at)
+            session = replace(session, settles_at=until)
+            moved = [f for f in formers[:1] if f.spec.node_id == spec.node_id and f.spec.address != spec.address]
+            ending = await self._last.moving(moved[0]) if moved else Ending()
             outcome = await self._client.transact(
                 [
                     mod_revision_is(node_key, former.mod_revision if former else 0),
                     mod_revision_is(address_key, holder.mod_revision if holder else 0),
+                    *ending.conditions,
                 ],
                 [
-                    *self._removal_of(former, new_address=spec.address),
+                    *self._removal_of(replaced, new_address=spec.address),
+                    *ending.changes,
                     put(node_key, encode(session), session.lease_id),
                     put(self._keys.remembered_node(spec.node_id), encode(session)),
                     put(self._keys.session(session.session_id), spec.node_id.encode(), session.lease_id),
                     put(address_key, spec.node_id.encode(), session.lease_id),
+                    *self._last.keeping(session),
                 ],
             )
             if outcome.succeeded:
-                return former
+                return session, former
         raise UnavailableError(f"node {spec.node_id} changes all the time; give each node an id of its own")
 
-    def _removal_of(self, former: Record | None, *, new_address: str) -> list[rpc_pb2.RequestOp]:
-        session = decode_session(former) if former else None
+    def _removal_of(self, session: NodeSession | None, *, new_address: str) -> list[rpc_pb2.RequestOp]:
         if session is None:
             return []
         removal = [delete(self._keys.session(session.session_id)), delete(self._keys.load(session.spec.node_id))]

@@ -43,6 +43,7 @@ def checked(spec: NodeSpec, formats: FormatRules | None, ours: Collection[str] =
         *_text_faults("engine_version", spec.engine_version),
         *_text_faults("gpu_model", spec.gpu_model),
         *_text_faults("hardware_class", spec.hardware_class),
+        *_text_faults("engine_instance", spec.engine_instance),
         *_health_path_faults(spec.health_path),
         *_labels_faults(spec.labels.items()),
     ]

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 
 from controlplane.ledger.entry import recorded_decision
+from controlplane.ledger.sessions import SessionHistory
 from headrace_protos.envoy.service.accesslog.v3 import als_pb2, als_pb2_grpc
 from headrace_protos.headrace.v1 import decision_pb2
 
@@ -15,8 +16,9 @@ SERVICE = "envoy.service.accesslog.v3.AccessLogService"
 
 
 class AccessLogServicer(als_pb2_grpc.AccessLogServiceServicer):
-    def __init__(self, record: Callable[[decision_pb2.RecordedDecision], None]) -> None:
+    def __init__(self, record: Callable[[decision_pb2.RecordedDecision], None], sessions: SessionHistory) -> None:
         self._record = record
+        self._sessions = sessions
 
     async def StreamAccessLogs(  # noqa: N802 - gRPC's name
         self,
@@ -25,5 +27,5 @@ class AccessLogServicer(als_pb2_grpc.AccessLogServiceServicer):
     ) -> als_pb2.StreamAccessLogsResponse:
         async for message in request_iterator:
             for entry in message.http_logs.log_entry:
-                self._record(recorded_decision(entry))
+                self._record(recorded_decision(entry, self._sessions))
         return als_pb2.StreamAccessLogsResponse()

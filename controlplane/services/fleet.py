@@ -137,6 +137,7 @@ def list_nodes(view: View, model: str, now: float) -> list[fleet_pb2.Node]:
                 load=node_load_message(load) if load else None,
                 load_age_seconds=max(now - load.reported_at, 0.0) if load else 0.0,
                 pools=pools.get(node_id, ()),
+                quiescing_seconds=max(session.settles_at - now, 0.0),
             )
         )
     return nodes

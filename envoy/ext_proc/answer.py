@@ -23,9 +23,9 @@ _ANTHROPIC_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Send the request to `pool`. `body` replaces the request's body when it is not None."""
+    """Send the request to `cluster`. `body` replaces the request's body when it is not None."""
 
-    pool: str
+    cluster: str
     metadata: Mapping[str, str]
     body: bytes | None = None
 

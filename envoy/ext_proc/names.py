@@ -13,7 +13,8 @@ CONTENT_LENGTH: Final = "content-length"
 WISH_PREFIX: Final = "headrace-wish-"
 CLIENT_PREFIX: Final = "x-headrace-"
 
-# Request header that names the pool; the routes match it, and remove it before the engine.
+# Request header that names the cluster, a pool or its settled nodes; the routes match it, and remove it before the
+# engine.
 POOL: Final = "x-headrace-pool"
 
 # Response headers. Envoy writes them from the metadata below on answers of engines; the filter on its own answers.

@@ -90,7 +90,7 @@ class Router:
         body = None
         if ask.model is not None and ask.model not in accepted:
             body = replace_model(request.body, decision.pool.served_name)
-        return decision, Route(decision.pool.name, _metadata(decision, debug=ask.debug), body)
+        return decision, Route(decision.cluster, _metadata(decision, debug=ask.debug), body)
 
     async def _decide(self, ask: Ask, table: RoutingTable) -> Decision:
         """A session's first decision pins its format tier; of filters that race, all obey the first."""

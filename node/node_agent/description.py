@@ -43,6 +43,7 @@ def describe_node(settings: AgentSettings, found: Found, gpus: Gpus, address: st
         capacity_type=settings.capacity_type,
         health_path=found.health_path,
         labels=dict(settings.labels),
+        engine_instance=found.instance,
     )
 
 

@@ -33,12 +33,16 @@ class FoundModel:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All that an engine tells of itself. `health_path` is empty when only a connection shows that it lives."""
+    """All that an engine tells of itself. `health_path` is empty when only a connection shows that it lives.
+
+    `instance` as `engine_instance` in `controlplane.model.NodeSpec`.
+    """
 
     engine: str
     version: str = ""
     models: tuple[FoundModel, ...] = ()
     health_path: str = "/health"
+    instance: str = ""
 
 
 @dataclass(frozen=True, slots=True)

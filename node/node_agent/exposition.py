@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client.parser import text_string_to_metric_families
 
+# What Prometheus' clients tell of the process that they run in.
+PROCESS_START = "process_start_time_seconds"
+
 
 class Samples:
     """Samples by name. An engine with several replicas or models has one sample for each of them under one name."""
@@ -42,6 +45,15 @@ class Samples:
             if values:
                 return values
         return []
+
+
+def process_start(samples: Samples) -> str:
+    """When the engine's process started, which tells its runs apart; empty when it does not say.
+
+    vLLM and SGLang load their weights once, when they start.
+    """
+    started = samples.total(PROCESS_START)
+    return "" if started is None else f"started {started:.3f}"
 
 
 def read_samples(text: str, names: Sequence[str]) -> Samples:

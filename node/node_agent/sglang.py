@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from node_agent.engine import EngineLoad, Found
-from node_agent.exposition import Rates, Samples, read_samples
+from node_agent.exposition import PROCESS_START, Rates, Samples, process_start, read_samples
 from node_agent.formats import format_of_name
 from node_agent.http import EngineHttp
 from node_agent.model_list import list_models, models_by_root, whole
@@ -37,6 +37,7 @@ class SglangEngine:
         if not answer.ok:  # its name before 0.5.4
             answer = await self._http.ask("/get_server_info")
         info = answer.json()
+        samples = read_samples((await self._http.get("/metrics")).text, (PROCESS_START,))
         return Found(
             engine="sglang",
             version=str(info.get("version", "")),
@@ -49,6 +50,7 @@ class SglangEngine:
                 )
                 for model in models
             ),
+            instance=process_start(samples),
         )
 
     async def healthy(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from node_agent.engine import EngineLoad, Found
-from node_agent.exposition import Rates, Samples, read_samples
+from node_agent.exposition import PROCESS_START, Rates, Samples, process_start, read_samples
 from node_agent.http import EngineHttp
 from node_agent.model_list import list_models, models_by_root, whole
 
@@ -35,11 +35,13 @@ class VllmEngine:
     async def describe(self) -> Found:
         models = models_by_root(await list_models(self._http))
         version = (await self._http.ask("/version")).json().get("version", "")
-        kv_cache_tokens = _kv_cache_tokens(read_samples((await self._http.ask("/metrics")).text, (_CACHE,)))
+        samples = read_samples((await self._http.ask("/metrics")).text, (_CACHE, PROCESS_START))
+        kv_cache_tokens = _kv_cache_tokens(samples)
         return Found(
             engine="vllm",
             version=str(version),
             models=tuple(replace(model, kv_cache_tokens=kv_cache_tokens) for model in models),
+            instance=process_start(samples),
         )
 
     async def healthy(self) -> bool:

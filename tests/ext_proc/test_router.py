@@ -43,8 +43,8 @@ async def refused(router: Router, request: HttpRequest | TooLarge) -> tuple[Repl
 
 async def test_sensitive_requests_go_full_and_tolerant_ones_quantized() -> None:
     router = new_router()
-    assert (await routed(router, CODE)).pool == FULL
-    assert (await routed(router, STORY)).pool == QUANTIZED
+    assert (await routed(router, CODE)).cluster == FULL
+    assert (await routed(router, STORY)).cluster == QUANTIZED
 
 
 async def test_the_metadata_says_what_was_decided() -> None:
@@ -91,7 +91,7 @@ async def test_each_decision_is_observed_once() -> None:
 async def test_the_model_is_rewritten_only_where_the_engine_would_not_know_it(name: str, rewritten: bool) -> None:
     body = json.dumps({**STORY, "model": name, "seed": 1.50}).encode()
     answer = await routed(new_router(), body)
-    assert answer.pool == QUANTIZED
+    assert answer.cluster == QUANTIZED
     expected = body.replace(b'"llama"', b'"llama-awq"')
     assert answer.body == (expected if rewritten else None)
 
@@ -112,9 +112,9 @@ async def test_a_pool_that_serves_the_canonical_name_gets_the_body_as_it_is() ->
 
 async def test_a_session_obeys_its_first_decision() -> None:
     router = new_router()
-    pools = [(await routed(router, body, x_session_id="s")).pool for body in (CODE, STORY, CODE)]
+    pools = [(await routed(router, body, x_session_id="s")).cluster for body in (CODE, STORY, CODE)]
     assert pools == [FULL, FULL, FULL]
-    assert (await routed(router, STORY, x_session_id="other")).pool == QUANTIZED
+    assert (await routed(router, STORY, x_session_id="other")).cluster == QUANTIZED
 
 
 async def test_a_pinned_decision_says_so() -> None:
@@ -139,21 +139,21 @@ class RacingPins(MemoryPins):
 async def test_of_two_filters_that_race_the_later_one_obeys_the_first() -> None:
     router = new_router(pins=RacingPins(lambda: 0.0))
     answer = await routed(router, STORY, x_session_id="s")
-    assert answer.pool == FULL
+    assert answer.cluster == FULL
     assert decision_of(answer.metadata).pinned == "full"
 
 
 async def test_filters_that_share_a_store_agree() -> None:
     pins = MemoryPins(lambda: 0.0)
     first, second = new_router(pins=pins), new_router(pins=pins)
-    assert (await routed(first, STORY, x_session_id="s")).pool == QUANTIZED
-    assert (await routed(second, CODE, x_session_id="s")).pool == QUANTIZED
+    assert (await routed(first, STORY, x_session_id="s")).cluster == QUANTIZED
+    assert (await routed(second, CODE, x_session_id="s")).cluster == QUANTIZED
 
 
 async def test_a_session_whose_tier_is_lost_is_pinned_anew_and_stays_there() -> None:
     table = make_table(make_pool("full"), make_pool("quantized"))
     router = new_router(lambda: table)
-    assert (await routed(router, CODE, x_session_id="s")).pool == FULL
+    assert (await routed(router, CODE, x_session_id="s")).cluster == FULL
     table = make_table(make_pool("quantized"))
     lost = await routed(router, CODE, x_session_id="s")
     assert decision_of(lost.metadata).tier == "quantized"
@@ -164,15 +164,15 @@ async def test_a_session_whose_tier_is_lost_is_pinned_anew_and_stays_there() -> 
 async def test_each_model_of_a_session_is_pinned_by_itself() -> None:
     table = make_table(make_pool("full"), make_pool("quantized"), make_pool("quantized", model="small"))
     router = new_router(table)
-    assert (await routed(router, CODE, x_session_id="s")).pool == FULL
+    assert (await routed(router, CODE, x_session_id="s")).cluster == FULL
     await routed(router, {**CODE, "model": "small"}, x_session_id="s")
-    assert (await routed(router, STORY, x_session_id="s")).pool == FULL
+    assert (await routed(router, STORY, x_session_id="s")).cluster == FULL
 
 
 async def test_all_names_of_a_model_share_the_pin() -> None:
     router = new_router()
-    assert (await routed(router, {**STORY, "model": "llama-alias"}, x_session_id="s")).pool == QUANTIZED
-    assert (await routed(router, CODE, x_session_id="s")).pool == QUANTIZED
+    assert (await routed(router, {**STORY, "model": "llama-alias"}, x_session_id="s")).cluster == QUANTIZED
+    assert (await routed(router, CODE, x_session_id="s")).cluster == QUANTIZED
 
 
 async def test_embeddings_neither_make_nor_obey_pins() -> None:
@@ -292,7 +292,7 @@ async def test_the_decision_names_the_best_of_many_pools() -> None:
     answer = await routed(new_router(make_table(*pools)), CODE)
     decision = decision_of(answer.metadata)
     assert len(decision.alternatives) == MAX_ALTERNATIVES
-    assert answer.pool in [found.pool for found in decision.alternatives]
+    assert answer.cluster in [found.pool for found in decision.alternatives]
     assert sum(map(len, answer.metadata.values())) < 8000
 
 

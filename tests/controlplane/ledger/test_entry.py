@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from controlplane.ledger.entry import recorded_decision
+from controlplane.ledger.sessions import SessionHistory
 from headrace_protos.envoy.data.accesslog.v3 import accesslog_pb2
 from headrace_protos.headrace.v1 import decision_pb2
 
@@ -36,7 +37,7 @@ def entry(**usage: Any) -> accesslog_pb2.HTTPAccessLogEntry:
 
 
 def test_decision_and_outcome_come_together() -> None:
-    recorded = recorded_decision(entry(prompt_tokens=12, completion_tokens=34))
+    recorded = recorded_decision(entry(prompt_tokens=12, completion_tokens=34), SessionHistory(60.0))
     assert recorded.request_id == "r-1"
     assert recorded.time.seconds == 1_700_000_000
     assert recorded.decision == DECISION
@@ -54,7 +55,7 @@ def test_decision_and_outcome_come_together() -> None:
 
 
 def test_an_empty_entry_leaves_all_unset() -> None:
-    recorded = recorded_decision(accesslog_pb2.HTTPAccessLogEntry())
+    recorded = recorded_decision(accesslog_pb2.HTTPAccessLogEntry(), SessionHistory(60.0))
     assert not recorded.HasField("decision")
     for name in ("first_byte_seconds", "prompt_tokens", "completion_tokens"):
         assert not recorded.outcome.HasField(name)
@@ -67,31 +68,34 @@ def test_an_empty_entry_leaves_all_unset() -> None:
 def test_a_decision_that_cannot_be_read_is_left_unset(value: Any) -> None:
     strange = entry()
     strange.common_properties.metadata.filter_metadata["headrace"].update({"decision": value})
-    recorded = recorded_decision(strange)
+    recorded = recorded_decision(strange, SessionHistory(60.0))
     assert not recorded.HasField("decision") or recorded.decision == decision_pb2.Decision()
     assert recorded.outcome.status == 200
 
 
 @pytest.mark.parametrize("value", ["12", -1, math.nan, math.inf, 2.0**31, None, True, [1], {"a": 1}])
 def test_a_token_count_that_is_none_is_left_unset(value: object) -> None:
-    recorded = recorded_decision(entry(prompt_tokens=value, completion_tokens=3))
+    recorded = recorded_decision(entry(prompt_tokens=value, completion_tokens=3), SessionHistory(60.0))
     assert not recorded.outcome.HasField("prompt_tokens")
     assert recorded.outcome.completion_tokens == 3
 
 
 @pytest.mark.parametrize(("value", "tokens"), [(0, 0), (2.9, 2), (2**31 - 1, 2**31 - 1)])
 def test_a_token_count_is_a_whole_number(value: float, tokens: int) -> None:
-    assert recorded_decision(entry(prompt_tokens=value)).outcome.prompt_tokens == tokens
+    assert recorded_decision(entry(prompt_tokens=value), SessionHistory(60.0)).outcome.prompt_tokens == tokens
 
 
 def test_an_ipv6_upstream_has_brackets() -> None:
     made = entry()
     made.common_properties.upstream_remote_address.socket_address.address = "fd00::7"
-    assert recorded_decision(made).outcome.upstream == "[fd00::7]:8000"
+    assert recorded_decision(made, SessionHistory(60.0)).outcome.upstream == "[fd00::7]:8000"
 
 
 def test_flags_carry_envoys_names() -> None:
     made = entry()
     made.common_properties.response_flags.upstream_connection_failure = True
     made.common_properties.response_flags.no_healthy_upstream = True
-    assert set(recorded_decision(made).outcome.flags) == {"upstream_connection_failure", "no_healthy_upstream"}
+    assert set(recorded_decision(made, SessionHistory(60.0)).outcome.flags) == {
+        "upstream_connection_failure",
+        "no_healthy_upstream",
+    }

@@ -149,7 +149,7 @@ def form(*sessions: NodeSession, learned: Learned | None = None) -> tuple[Pool, 
     """The only pool, and its endpoints' weights by node id."""
     fleet = form_fleet(sessions, {}, Policy(), 0.0, learned=learned or Learned())
     (only,) = fleet.pools
-    (cluster,) = pool_clusters(fleet.members)
+    (cluster,) = pool_clusters(fleet)
     return only, [endpoint.weight for endpoint in cluster.endpoints]
 
 

@@ -125,7 +125,8 @@ NODE = "- node_id: a\n  address: 10.0.0.1:1\n  models: [{id: m, format: bf16, ma
             [
                 "4: [0].labels: one has no name",
                 "5: [0].aliases: is no setting; known here: node_id, address, models, engine, engine_version, "
-                "gpu_model, gpu_count, vram_bytes, hardware_class, capacity_type, health_path, labels, draining, load",
+                "gpu_model, gpu_count, vram_bytes, hardware_class, capacity_type, health_path, labels, "
+                "engine_instance, draining, load",
             ],
         ),
     ],

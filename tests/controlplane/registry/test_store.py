@@ -13,6 +13,7 @@ from controlplane.errors import AddressTakenError, RegistrationError, UnknownSes
 from controlplane.etcd.client import EtcdClient
 from controlplane.etcd.errors import LeaseNotFoundError
 from controlplane.model import Override
+from controlplane.policy.settings import QuiescenceRules
 from controlplane.registry.codec import decode_override, decode_session
 from controlplane.registry.keys import Keys
 from controlplane.registry.store import NodeStore
@@ -21,10 +22,16 @@ from support.nodes import FORMATS, load, node
 from support.waiting import until
 
 KEYS = Keys()
+NO_QUIESCENCE = QuiescenceRules(seconds=0)
 
 
 def store(
-    client: EtcdClient, *, lease_seconds: int = 10, clock: Callable[[], float] = lambda: 0.0, ids: str = "s"
+    client: EtcdClient,
+    *,
+    lease_seconds: int = 10,
+    quiescence: QuiescenceRules = NO_QUIESCENCE,
+    clock: Callable[[], float] = lambda: 0.0,
+    ids: str = "s",
 ) -> NodeStore:
     numbers = itertools.count(1)
     return NodeStore(
@@ -32,6 +39,7 @@ def store(
         KEYS,
         formats=lambda: FORMATS,
         lease_seconds=lease_seconds,
+        quiescence=lambda: quiescence,
         new_session_id=lambda: f"{ids}{next(numbers)}",
         clock=clock,
         wall_clock=lambda: 1234.5,

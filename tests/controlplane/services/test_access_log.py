@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from controlplane.ledger.sessions import SessionHistory
 from controlplane.services.access_log import AccessLogServicer
 from headrace_protos.envoy.service.accesslog.v3 import als_pb2, als_pb2_grpc
 from headrace_protos.headrace.v1 import decision_pb2
@@ -17,7 +18,7 @@ def message(*request_ids: str) -> als_pb2.StreamAccessLogsMessage:
 
 async def test_each_entry_of_each_message_is_recorded_in_order() -> None:
     recorded: list[decision_pb2.RecordedDecision] = []
-    servicer = AccessLogServicer(recorded.append)
+    servicer = AccessLogServicer(recorded.append, SessionHistory(60.0))
     async with serving(lambda server: als_pb2_grpc.add_AccessLogServiceServicer_to_server(servicer, server)) as channel:
         stub = als_pb2_grpc.AccessLogServiceStub(channel)
         tcp = als_pb2.StreamAccessLogsMessage()
