@@ -61,6 +61,7 @@ class EngineShape:
     decode_rate: float = 50.0
     time_scale: float = 0.0
     version: str = "0.32.0"
+    started_at: float = 1_700_000_000.0
 
     @property
     def kv_tokens(self) -> int:
@@ -232,6 +233,8 @@ class FakeEngine:
             "# TYPE vllm:cache_config_info gauge",
             f'vllm:cache_config_info{{block_size="{shape.block_size}",cache_dtype="auto",engine="0",'
             f'num_gpu_blocks="{shape.num_gpu_blocks}"}} 1.0',
+            "# TYPE process_start_time_seconds gauge",
+            f"process_start_time_seconds {shape.started_at}",
         ]
         return "\n".join(lines) + "\n"
 
