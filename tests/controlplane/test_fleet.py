@@ -165,3 +165,20 @@ def test_a_node_with_several_models_is_in_several_pools() -> None:
     session = replace(session, spec=replace(session.spec, models=models))
     fleet = form_fleet([session], {}, POLICY, NOW)
     assert pools_by_node(fleet) == {"a": ("llama/full/short/on_demand", "qwen/quantized/long/on_demand")}
+
+
+def test_a_node_quiesces_until_its_time_and_its_pool_says_how_many_do_and_for_how_long() -> None:
+    sessions = [node("a"), replace(node("bb"), settles_at=NOW + 10.2), replace(node("ccc"), settles_at=NOW + 30)]
+    assert quiescence(sessions, NOW) == (3, 2, 1, 11.0)
+    assert quiescence(sessions, NOW + 10.2) == (3, 1, 2, 20.0)
+    assert quiescence(sessions, NOW + 30) == (3, 0, 3, 0.0)
+
+
+def test_a_quiescing_node_that_is_not_ready_counts_nowhere() -> None:
+    sessions = [node("a"), replace(node("bb"), settles_at=NOW + 10, draining=True)]
+    assert quiescence(sessions, NOW) == (1, 0, 1, 0.0)
+
+
+def quiescence(sessions: list[NodeSession], now: float) -> tuple[int, int, int, float]:
+    (pool,) = form_fleet(sessions, {}, POLICY, now).pools
+    return pool.ready_nodes, pool.quiescing_nodes, pool.settled_nodes, pool.settles_in

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from controlplane.config.settings import Settings
 from controlplane.fleet import Fleet, form_fleet
-from controlplane.gateway import pool_clusters, snapshot_of
+from controlplane.gateway import is_led_to, pool_clusters, snapshot_of
 from controlplane.model import NodeSession, NodeSpec, ServedModel
 from controlplane.policy.settings import Policy
 from headrace_protos.envoy.config.endpoint.v3 import endpoint_pb2
@@ -13,6 +13,8 @@ from xds_server.snapshot import Snapshot
 
 POLICY = Policy()
 SETTINGS = Settings()
+POOL = "llama/full/short/on_demand"
+OPEN = f"{POOL}@all"
 
 
 def node(name: str, port: int, *, sequences: int = 8, health_path: str = "/health") -> NodeSession:
@@ -71,3 +73,85 @@ def test_a_default_pool_without_a_node_does_not_keep_the_rest_from_being_publish
     fleet = form_fleet([node("a", 1)], {}, POLICY, 0.0)
     snapshot = snapshot_of(fleet, pool_clusters(fleet), settings)
     assert snapshot.inconsistencies() == ()
+
+
+# --- quiescence ----------------------------------------------------------------------------------------------------
+
+
+def quiescing(name: str, port: int) -> NodeSession:
+    return replace(node(name, port), session_id=f"later-{name}", settles_at=60.0)
+
+
+def clusters(fleet: Fleet, before: Fleet | None = None) -> dict[str, list[int]]:
+    """Endpoints' ports by cluster."""
+    return {c.name: [e.port for e in c.endpoints] for c in pool_clusters(fleet, before)}
+
+
+def fleet_of(*sessions: NodeSession, now: float = 0.0) -> Fleet:
+    return form_fleet(sessions, {}, POLICY, now)
+
+
+def test_a_pools_own_cluster_has_no_quiescing_node_and_another_one_has_all() -> None:
+    assert clusters(fleet_of(node("a", 1), quiescing("b", 2))) == {POOL: [1], OPEN: [1, 2]}
+    assert clusters(fleet_of(node("a", 1), quiescing("b", 2), now=60.0)) == {POOL: [1, 2]}
+    assert clusters(fleet_of(node("a", 1), node("b", 2))) == {POOL: [1, 2]}
+
+
+def test_whichever_table_filters_have_no_snapshot_leads_to_a_quiescing_node_by_the_pools_name() -> None:
+    before = fleet_of(node("a", 1), node("b", 2))
+    after = fleet_of(node("a", 1), quiescing("b", 2))
+    assert clusters(after, before)[POOL] == [1]
+    assert clusters(after, after)[POOL] == [1]
+
+
+def test_a_pool_that_quiesces_whole_has_no_endpoint_for_sessions_that_go_on() -> None:
+    before, after = fleet_of(node("a", 1)), fleet_of(quiescing("a", 1))
+    assert clusters(after, before) == {POOL: [], OPEN: [1]}
+    assert clusters(after, after) == {POOL: [], OPEN: [1]}
+
+
+def test_the_cluster_of_all_lingers_for_filters_that_still_lead_to_it() -> None:
+    before, after = fleet_of(node("a", 1), quiescing("b", 2)), fleet_of(node("a", 1), quiescing("b", 2), now=60.0)
+    assert clusters(after, before) == {POOL: [1, 2], OPEN: [1, 2]}
+    assert clusters(after, after) == {POOL: [1, 2]}
+
+
+def test_the_cluster_of_all_outlives_its_last_node_by_one_snapshot() -> None:
+    before, gone = fleet_of(quiescing("a", 1)), fleet_of()
+    assert clusters(gone, before) == {POOL: [], OPEN: [1]}
+    assert clusters(gone, gone) == {}
+
+
+def test_a_last_node_that_is_about_to_be_another_one_leaves_a_snapshot_later_than_filters_learn_of_it() -> None:
+    before = fleet_of(node("a", 1))
+    leaving = fleet_of(replace(node("a", 1), settles_at=60.0))
+    assert clusters(leaving, before) == {POOL: [1], OPEN: [1]}
+    assert clusters(leaving, leaving) == {POOL: [], OPEN: [1]}
+
+
+def test_a_node_that_came_back_in_another_tier_is_not_kept_for_its_former_pool() -> None:
+    before = fleet_of(node("a", 1))
+    model = ServedModel("llama", "int4-awq", 8192, 8)
+    after = fleet_of(replace(quiescing("a", 1), spec=replace(node("a", 1).spec, models=(model,))))
+    quantized = "llama/quantized/short/on_demand"
+    assert clusters(after, before) == {quantized: [], f"{quantized}@all": [1]}
+
+
+def test_a_session_is_led_to_what_is_not_for_it_until_the_clusters_leave_it_out() -> None:
+    leaving = replace(node("a", 1), settles_at=60.0)
+    first, second = fleet_of(node("a", 1)), fleet_of(leaving)
+    assert is_led_to(leaving, pool_clusters(second, first))
+    assert not is_led_to(leaving, pool_clusters(second, second))
+    draining = replace(leaving, draining=True)
+    assert is_led_to(draining, pool_clusters(second, second))
+    assert is_led_to(draining, pool_clusters(fleet_of(draining), second))
+    assert not is_led_to(draining, pool_clusters(fleet_of(draining), fleet_of(draining)))
+
+
+def test_every_cluster_has_a_route_and_the_default_pool_is_its_settled_nodes() -> None:
+    settings = replace(SETTINGS, gateway=replace(SETTINGS.gateway, default_pool=POOL))
+    fleet = fleet_of(node("a", 1), quiescing("b", 2))
+    snapshot = snapshot_of(fleet, pool_clusters(fleet), settings)
+    assert snapshot.inconsistencies() == ()
+    routes = snapshot.resources[ResourceType.ROUTES]["pools"]
+    assert {name for kind, name in routes.needs if kind is ResourceType.CLUSTER} == {POOL, OPEN}

@@ -40,8 +40,9 @@ async def system() -> AsyncIterator[RunningSystem]:
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def forgetful() -> AsyncIterator[RunningSystem]:
-    """A system whose leases run out within a few seconds of its control plane's absence."""
+    """Leases run out within a few seconds of the control plane's absence, and engines that go on do not quiesce."""
     short = FREE_PORTS.replace("control_plane: {", "control_plane: {lease: 4s, heartbeat: 500ms, ")
+    short += "policy: {sessions: {quiescence: {exempt_same_engine: true}}}\n"
     async with running_system(short) as running:
         yield running
         assert await rejections(running.addresses["envoy_admin"]) == []
@@ -179,19 +180,32 @@ async def is_ready_again(system: RunningSystem) -> bool:
 async def test_a_control_plane_away_for_longer_than_the_leases_changes_nothing_for_running_traffic(
     forgetful: RunningSystem,
 ) -> None:
-    async with two_nodes(forgetful) as former:
+    async with two_nodes(forgetful, "away") as former:
         changes = await membership_changes(forgetful)
         async with steady_requests(forgetful) as responses:
-            os.kill(forgetful.pid_of("controlplane"), signal.SIGSTOP)
-            await until(lambda: has_let_all_leases_go(forgetful), 30)
-            await forgetful.kill("controlplane")
+            await be_away_for_longer_than_the_leases(forgetful)
             await until(lambda: both_have_registered_again(forgetful, former), 30)
         assert failures(responses) == []
         assert await membership_changes(forgetful) == changes
 
 
+async def test_nodes_that_quiesce_after_an_absence_answer_all_that_no_session_binds(system: RunningSystem) -> None:
+    async with two_nodes(system, "quiesces") as former:
+        async with steady_requests(system) as responses:
+            await be_away_for_longer_than_the_leases(system)
+            await until(lambda: both_have_registered_again(system, former), 60)
+            assert all(node.quiescing_seconds for node in await system.nodes())
+        assert failures(responses) == []
+
+
+async def be_away_for_longer_than_the_leases(system: RunningSystem) -> None:
+    os.kill(system.pid_of("controlplane"), signal.SIGSTOP)
+    await until(lambda: has_let_all_leases_go(system), 60)
+    await system.kill("controlplane")
+
+
 async def test_a_control_plane_that_stood_still_changes_nothing_for_running_traffic(forgetful: RunningSystem) -> None:
-    async with two_nodes(forgetful) as former:
+    async with two_nodes(forgetful, "still") as former:
         changes = await membership_changes(forgetful)
         async with steady_requests(forgetful) as responses:
             control_plane = forgetful.pid_of("controlplane")
@@ -206,9 +220,9 @@ async def test_a_control_plane_that_stood_still_changes_nothing_for_running_traf
 
 
 @asynccontextmanager
-async def two_nodes(system: RunningSystem) -> AsyncIterator[set[str]]:
-    """Nodes in one pool, in Envoy too; gives the ids of their sessions."""
-    async with node(system, "a"), node(system, "b"):
+async def two_nodes(system: RunningSystem, name: str) -> AsyncIterator[set[str]]:
+    """Nodes in one pool, in Envoy too; gives the ids of their sessions. `name` is new, or they would quiesce."""
+    async with node(system, f"{name}-a"), node(system, f"{name}-b"):
         await until(lambda: endpoints_of(system, FULL, 2))
         yield {node.session_id for node in await system.nodes()}
 

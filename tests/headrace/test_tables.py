@@ -138,3 +138,11 @@ def test_an_explanation_shows_every_part(capsys: pytest.CaptureFixture[str]) -> 
 def test_nothing_is_said_as_none(capsys: pytest.CaptureFixture[str]) -> None:
     tables.show_pools([])
     assert capsys.readouterr().out.splitlines()[-1] == "none"
+
+
+def test_what_quiesces_is_shown_with_the_seconds_left(capsys: pytest.CaptureFixture[str]) -> None:
+    tables.show_nodes([fleet_pb2.Node(ready=True, quiescing_seconds=12.3)])
+    tables.show_pools([fleet_pb2.Pool(name="p", ready_nodes=3, nodes=4, quiescing_nodes=2)])
+    out = capsys.readouterr().out
+    assert "quiescing 13 s" in out
+    assert "3/4, 2 quiescing" in out

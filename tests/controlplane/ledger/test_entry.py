@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import base64
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from controlplane.ledger.entry import recorded_decision
 from controlplane.ledger.sessions import SessionHistory
+from controlplane.model import NodeSession
 from headrace_protos.envoy.data.accesslog.v3 import accesslog_pb2
 from headrace_protos.headrace.v1 import decision_pb2
+from support.nodes import node
 
 DECISION = decision_pb2.Decision(action="pass", model="llama", pool="llama/full", reasons=["session_pinned"])
 
@@ -99,3 +102,17 @@ def test_flags_carry_envoys_names() -> None:
         "upstream_connection_failure",
         "no_healthy_upstream",
     }
+
+
+def test_the_node_session_is_the_one_in_force_when_the_request_was_sent_to_the_engine() -> None:
+    history = SessionHistory(600.0)
+    first = NodeSession("first", node("a", "10.0.0.1:8000"), registered_at=1_600_000_000.0)
+    history.observe([first], 1_600_000_000.0)
+    history.observe([replace(first, session_id="second", registered_at=1_700_000_010.0)], 1_700_000_010.0)
+    made = entry()
+    made.common_properties.duration.FromSeconds(100)  # ends long after the second one began
+    made.common_properties.time_to_first_upstream_tx_byte.FromSeconds(9)
+    outcome = recorded_decision(made, history).outcome
+    assert (outcome.node_id, outcome.node_session_id) == ("a", "first")
+    made.common_properties.time_to_first_upstream_tx_byte.FromSeconds(11)  # it waited in the filter
+    assert recorded_decision(made, history).outcome.node_session_id == "second"

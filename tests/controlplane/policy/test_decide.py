@@ -463,3 +463,64 @@ def test_without_loads_nothing_is_overridden_either() -> None:
     decision = decide(NEUTRAL, without_loads(table), None)
     assert decision.reasons == (Reason.NEUTRAL_PREFERS_FULL,)
     assert [a.overridden for a in decision.alternatives] == [(), ()]
+
+
+# --- quiescence ----------------------------------------------------------------------------------------------------
+
+
+def quiescing(tier: str, size: str = "short", *, nodes: int, settles_in: float = 30.0) -> Pool:
+    """A pool of two ready nodes, of which so many quiesce."""
+    return replace(make_pool(tier, size), quiescing_nodes=nodes, settles_in=settles_in)
+
+
+def test_a_session_that_goes_on_keeps_to_settled_nodes_and_a_new_one_may_use_all() -> None:
+    table = make_table(quiescing("full", nodes=1), make_pool("quantized"))
+    held, fresh = decide(SENSITIVE, table, FULL), decide(SENSITIVE, table, None)
+    assert held.pool == fresh.pool
+    assert (held.cluster, fresh.cluster) == ("llama/full/short/on_demand", "llama/full/short/on_demand@all")
+    assert Reason.SETTLED_NODES_ONLY in held.reasons
+    assert Reason.SETTLED_NODES_ONLY not in fresh.reasons
+
+
+def test_where_nothing_quiesces_all_go_to_the_pools_own_cluster() -> None:
+    table = make_table(make_pool("full"))
+    for pin in (FULL, None):
+        decision = decide(SENSITIVE, table, pin)
+        assert decision.cluster == "llama/full/short/on_demand"
+        assert Reason.SETTLED_NODES_ONLY not in decision.reasons
+
+
+def test_a_session_that_goes_on_leaves_a_pool_that_quiesces_whole_for_another_one_of_its_tier() -> None:
+    table = make_table(quiescing("full", nodes=2), make_pool("full", "long"))
+    decision = decide(SENSITIVE, table, FULL)
+    assert target(decision) == "full/long"
+    assert {a.pool: a.excluded_by for a in decision.alternatives}["llama/full/short/on_demand"] == "quiescing"
+
+
+def test_a_tier_that_quiesces_whole_is_not_lost_and_says_when_to_come_again() -> None:
+    table = make_table(
+        quiescing("full", nodes=2, settles_in=40.0),
+        quiescing("full", "long", nodes=2, settles_in=20.0),
+        make_pool("quantized"),
+    )
+    decision = decide(SENSITIVE, table, FULL)
+    assert decision.refusal is not None
+    assert (decision.refusal.status, decision.refusal.code) == (503, "tier_quiescing")
+    assert decision.refusal.retry_after == 20.0
+    assert decision.reasons[0] is Reason.TIER_QUIESCING
+    assert "20 s" in decision.refusal.message
+    assert tier_to_pin(decision) is None
+    assert decide(SENSITIVE, table, None).cluster == "llama/full/short/on_demand@all"
+
+
+def test_a_session_that_goes_to_the_other_tier_has_nothing_there_and_is_new() -> None:
+    table = make_table(quiescing("quantized", nodes=2))
+    decision = decide(SENSITIVE, table, FULL)
+    assert decision.cluster == "llama/quantized/short/on_demand@all"
+    assert Reason.TIER_UNAVAILABLE in decision.reasons
+
+
+def test_what_pins_do_not_bind_may_use_all_nodes() -> None:
+    table = make_table(quiescing("full", nodes=2))
+    ask = make_ask({"model": "llama", "input": "x"}, "/v1/embeddings")
+    assert decide(ask, table, FULL).cluster == "llama/full/short/on_demand@all"

@@ -1,0 +1,219 @@
+"""Quiescence by what was there before: rules, and what etcd keeps for them. Facts rows: immutability, quiescence."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from controlplane.errors import AddressTakenError
+from controlplane.etcd.client import EtcdClient
+from controlplane.model import NodeSession, NodeSpec
+from controlplane.policy.settings import QuiescenceRules
+from controlplane.registry.codec import decode_session
+from controlplane.registry.former import settles_at
+from controlplane.registry.keys import Keys
+from controlplane.registry.store import NodeStore
+from support.nodes import FORMATS, node
+
+KEYS = Keys()
+NOW = 1000.0
+RULES = QuiescenceRules(seconds=60)
+OFF = QuiescenceRules(seconds=0)
+EXEMPTING = QuiescenceRules(seconds=60, exempt_same_engine=True)
+SAME = replace(node(), engine_instance="started 1")
+
+
+def session(spec: NodeSpec, settles: float = 0.0) -> NodeSession:
+    return NodeSession("s", spec, registered_at=900.0, settles_at=settles)
+
+
+# --- the rules -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "formers", "rules", "expected"),
+    [
+        (node(), [], RULES, 0.0),
+        (node(), [session(node())], RULES, NOW + 60),
+        (node(format="int4-awq"), [session(node())], RULES, NOW + 60),
+        (node("b"), [session(node("a"))], RULES, NOW + 60),  # the same address under another id
+        (node(), [session(node())], OFF, 0.0),
+        (SAME, [session(SAME)], RULES, NOW + 60),  # the exemption is an option
+    ],
+)
+def test_whatever_was_there_before_quiesces(
+    spec: NodeSpec, formers: list[NodeSession], rules: QuiescenceRules, expected: float
+) -> None:
+    assert settles_at(spec, formers, rules, NOW) == expected
+
+
+@pytest.mark.parametrize(
+    ("formers", "expected"),
+    [
+        ([session(SAME)], 0.0),
+        ([session(SAME, settles=NOW + 20)], NOW + 20),  # goes on with what is left
+        ([session(SAME, settles=NOW - 20)], 0.0),
+        ([session(replace(SAME, engine_instance="started 2"))], NOW + 60),
+        ([session(replace(SAME, engine_instance=""))], NOW + 60),
+        ([session(replace(SAME, labels={}))], NOW + 60),
+        ([session(SAME), session(replace(SAME, node_id="b"))], NOW + 60),  # another one was at the address meanwhile
+    ],
+)
+def test_with_the_option_only_what_proves_to_be_the_same_engine_is_exempt(
+    formers: list[NodeSession], expected: float
+) -> None:
+    assert settles_at(SAME, formers, EXEMPTING, NOW) == expected
+
+
+def test_an_engine_that_proves_nothing_is_not_exempt() -> None:
+    assert settles_at(node(), [session(node())], EXEMPTING, NOW) == NOW + 60
+
+
+# --- in etcd -------------------------------------------------------------------------------------------------------
+
+
+async def nobody(_: NodeSession) -> None:
+    """Nobody is led to nodes."""
+
+
+def store(
+    client: EtcdClient,
+    rules: QuiescenceRules = RULES,
+    until_left: Callable[[NodeSession], Awaitable[None]] = nobody,
+    lease_seconds: int = 10,
+) -> NodeStore:
+    numbers = itertools.count(1)
+    return NodeStore(
+        client,
+        KEYS,
+        formats=lambda: FORMATS,
+        lease_seconds=lease_seconds,
+        quiescence=lambda: rules,
+        until_left=until_left,
+        new_session_id=lambda: f"s{next(numbers)}",
+        wall_clock=lambda: NOW,
+    )
+
+
+async def test_a_node_that_was_never_seen_does_not_quiesce_and_any_later_session_does(client: EtcdClient) -> None:
+    nodes = store(client)
+    assert (await nodes.register(node())).settles_at == 0
+    again = await nodes.register(node())
+    assert again.settles_at == NOW + 60
+    record = await client.get(KEYS.node("a"))
+    assert record is not None
+    assert decode_session(record) == again
+
+
+async def test_after_deregistering_a_node_is_known_for_as_long_as_the_quiescence(client: EtcdClient) -> None:
+    nodes = store(client)
+    first = await nodes.register(node())
+    await nodes.deregister(first.session_id)
+    leases = {}
+    for key in (KEYS.last("a"), KEYS.last("10.0.0.1:8000")):
+        record = await client.get(key)
+        assert record is not None
+        leases[key] = await client.lease_seconds_left(record.lease_id)
+    assert all(50 < left <= 60 for left in leases.values()), leases
+    assert (await nodes.register(node())).settles_at == NOW + 60
+
+
+async def test_another_id_at_an_address_that_was_left_quiesces_too(client: EtcdClient) -> None:
+    nodes = store(client)
+    first = await nodes.register(node("a"))
+    await nodes.deregister(first.session_id)
+    assert (await nodes.register(node("b"))).settles_at == NOW + 60
+
+
+async def test_a_node_that_moves_quiesces_and_so_does_what_comes_to_its_former_address(client: EtcdClient) -> None:
+    nodes = store(client)
+    await nodes.register(node("a", "10.0.0.1:8000"))
+    assert (await nodes.register(node("a", "10.0.0.2:8000"))).settles_at == NOW + 60
+    left = await client.get(KEYS.last("10.0.0.1:8000"))
+    assert left is not None
+    assert left.lease_id
+    assert (await nodes.register(node("b", "10.0.0.1:8000"))).settles_at == NOW + 60
+
+
+async def test_a_node_whose_lease_ran_out_quiesces_when_it_comes_back(client: EtcdClient) -> None:
+    nodes = store(client)
+    first = await nodes.register(node())
+    await client.revoke_lease(first.lease_id)
+    assert (await nodes.register(node())).settles_at == NOW + 60
+
+
+async def test_without_quiescence_nothing_is_kept(client: EtcdClient) -> None:
+    nodes = store(client, OFF)
+    await nodes.register(node())
+    second = await nodes.register(node())
+    assert second.settles_at == 0
+    await nodes.deregister(second.session_id)
+    assert not [record.key for record in (await client.list(KEYS.prefix)).records if "/last/" in record.key]
+
+
+# --- the order: a node leaves before it is another one -------------------------------------------------------------
+
+
+class Leaving:
+    """Notes each session that is waited for, and what etcd had for the node then."""
+
+    def __init__(self, client: EtcdClient) -> None:
+        self._client = client
+        self.seen: list[tuple[str, bool, float]] = []
+
+    async def __call__(self, session: NodeSession) -> None:
+        record = await self._client.get(KEYS.node(session.spec.node_id))
+        assert record is not None
+        assert decode_session(record) == session
+        self.seen.append((session.session_id, session.draining, session.settles_at))
+
+
+async def test_a_node_that_will_serve_otherwise_drains_before_its_session_is_replaced(client: EtcdClient) -> None:
+    leaving = Leaving(client)
+    nodes = store(client, until_left=leaving)
+    await nodes.register(node())
+    assert leaving.seen == []
+    await nodes.register(node(format="int4-awq"))
+    assert leaving.seen == [("s1", True, 0.0)]
+
+
+async def test_a_node_that_will_serve_the_same_keeps_new_sessions_meanwhile(client: EtcdClient) -> None:
+    leaving = Leaving(client)
+    nodes = store(client, until_left=leaving)
+    await nodes.register(node())
+    await nodes.register(node())
+    assert leaving.seen == [("s1", False, NOW + 60)]
+
+
+async def test_a_session_whose_lease_ran_out_leaves_too_since_it_may_be_shown_still(client: EtcdClient) -> None:
+    leaving = Leaving(client)
+    nodes = store(client, until_left=leaving)
+    first = await nodes.register(node())
+    await client.revoke_lease(first.lease_id)
+    await nodes.register(node())
+    assert leaving.seen == [("s1", False, NOW + 60)]
+    assert (await client.get(KEYS.session("s1"))) is None
+
+
+async def test_an_exempt_node_is_replaced_in_place(client: EtcdClient) -> None:
+    leaving = Leaving(client)
+    nodes = store(client, EXEMPTING, leaving)
+    await nodes.register(SAME)
+    assert (await nodes.register(SAME)).settles_at == 0
+    assert leaving.seen == []
+
+
+async def test_a_registration_that_is_refused_changes_nothing_for_the_former_session(client: EtcdClient) -> None:
+    leaving = Leaving(client)
+    nodes = store(client, until_left=leaving)
+    first = await nodes.register(node("a", "10.0.0.1:8000"))
+    await nodes.register(node("b", "10.0.0.2:8000"))
+    with pytest.raises(AddressTakenError):
+        await nodes.register(node("a", "10.0.0.2:8000"))
+    record = await client.get(KEYS.node("a"))
+    assert record is not None
+    assert decode_session(record) == first
+    assert leaving.seen == []
