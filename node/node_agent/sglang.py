@@ -37,7 +37,7 @@ class SglangEngine:
         if not answer.ok:  # its name before 0.5.4
             answer = await self._http.ask("/get_server_info")
         info = answer.json()
-        samples = read_samples((await self._http.get("/metrics")).text, (PROCESS_START,))
+        samples = read_samples((await self._http.ask("/metrics")).text, (PROCESS_START,))
         return Found(
             engine="sglang",
             version=str(info.get("version", "")),
@@ -50,7 +50,7 @@ class SglangEngine:
                 )
                 for model in models
             ),
-            instance=process_start(samples),
+            instance=_instance(info, samples),
         )
 
     async def healthy(self) -> bool:
@@ -66,6 +66,12 @@ class SglangEngine:
             tokens_per_second=self._rates.per_second("tokens", samples.total(_TOKENS)),
             ttft_seconds=self._rates.mean("ttft", samples.total(_TTFT_SUM), samples.total(_TTFT_COUNT)),
         )
+
+
+def _instance(info: Mapping[str, Any], samples: Samples) -> str:
+    """Its weights can be updated while it runs, and have a version then."""
+    started = process_start(samples)
+    return f"{started} weights {info.get('weight_version', '')}" if started else ""
 
 
 def _count(samples: Samples, name: str) -> int | None:

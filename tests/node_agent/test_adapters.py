@@ -286,3 +286,35 @@ async def test_an_endless_answer_is_cut_off() -> None:
     http = http_of({"/metrics": "x" * (MAX_ANSWER_BYTES + 1)})
     with pytest.raises(EngineUnavailableError, match="16 MiB"):
         await http.get("/metrics")
+
+
+# --- whether it is the same engine ---------------------------------------------------------------------------------
+
+STARTED = "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds 1.70000000025e+09\n"
+
+
+@pytest.mark.parametrize(("metrics", "instance"), [(STARTED, "started 1700000000.250"), ("", ""), (404, "")])
+async def test_vllm_is_told_from_its_former_runs_by_when_it_started(metrics: object, instance: str) -> None:
+    http = http_of({"/v1/models": listing({"id": "m"}), "/version": {}, "/metrics": metrics})
+    assert (await VllmEngine(http, Clock()).describe()).instance == instance
+
+
+@pytest.mark.parametrize(
+    ("metrics", "info", "instance"),
+    [
+        (STARTED, {"weight_version": "7"}, "started 1700000000.250 weights 7"),
+        (STARTED, {}, "started 1700000000.250 weights "),
+        (404, {"weight_version": "7"}, ""),
+    ],
+)
+async def test_sglang_is_another_one_with_other_weights_too(
+    metrics: object, info: Mapping[str, object], instance: str
+) -> None:
+    answers = {"/v1/models": listing({"id": "m"}), "/server_info": info, "/metrics": metrics}
+    assert (await SglangEngine(http_of(answers), Clock()).describe()).instance == instance
+
+
+async def test_engines_that_prove_nothing_have_no_instance() -> None:
+    http = http_of({"/v1/models": listing({"id": "m"}), "/props": {}})
+    assert (await LlamacppEngine(http, Clock()).describe()).instance == ""
+    assert (await OpenAiCompatibleEngine(http).describe()).instance == ""

@@ -13,7 +13,7 @@ from controlplane.errors import UnknownSessionError
 from controlplane.etcd.client import EtcdClient
 from controlplane.etcd.connection import EtcdAccess
 from controlplane.model import Override
-from controlplane.registry.codec import LoadRecord, encode
+from controlplane.registry.codec import LoadRecord, decode_last, encode
 from controlplane.registry.following import FleetFollower
 from controlplane.registry.keys import Keys
 from controlplane.registry.state import FleetState
@@ -327,3 +327,27 @@ async def test_a_follower_that_starts_before_etcd_says_why_it_has_nothing() -> N
             assert follower.state is None
             await etcd.start_again()
             await until(lambda: follower.state is not None)
+
+
+async def test_a_node_that_was_given_up_is_known_for_as_long_as_the_quiescence(client: EtcdClient) -> None:
+    async with following(client, grace=0):
+        session = await store(client).register(node())
+        await client.revoke_lease(session.lease_id)
+        await forgets(client, "a")
+        for key in (KEYS.last("a"), KEYS.last(session.spec.address)):
+            record = await client.get(key)
+            assert record is not None
+            assert 50 < await client.lease_seconds_left(record.lease_id) <= 60
+        assert (await store(client).register(node("b", session.spec.address))).settles_at > 0
+
+
+async def test_giving_a_node_up_leaves_alone_what_came_to_its_address_since(client: EtcdClient) -> None:
+    nodes = store(client)
+    session = await nodes.register(node("a"))
+    await client.revoke_lease(session.lease_id)
+    there = await nodes.register(node("b", session.spec.address))
+    async with following(client, grace=0):
+        await forgets(client, "a")
+    record = await client.get(KEYS.last(session.spec.address))
+    assert record is not None
+    assert (record.lease_id, decode_last(record)) == (0, there)
