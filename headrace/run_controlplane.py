@@ -44,6 +44,8 @@ _log = logging.getLogger(__name__)
 
 STOP_SECONDS = 2.0
 HELD_SECONDS = 2.0
+# What a filter may take to be back at a control plane that has started: its longest wait between two tries, and more.
+FILTERS_BACK_SECONDS = 2.5
 TICK_SECONDS = 1.0
 # What an agent may take to be back after a long outage: its longest wait between two tries, that before it registers
 # anew, and something for a busy machine.
@@ -65,6 +67,7 @@ class ControlPlane:
             formats=lambda: self._policy.formats,
             lease_seconds=int(settings.control_plane.lease),
             quiescence=lambda: self._policy.sessions.quiescence,
+            until_heard=self._until_heard,
             until_left=self._until_left,
             ours=_ports(settings),
         )
@@ -160,6 +163,14 @@ class ControlPlane:
         self._metrics.view_published(view.fleet, len(view.sessions))
         self._metrics.gains_expected(view.fleet, view.table.policy.gain)
         self._composition.view_published(view.fleet)
+
+    async def _until_heard(self) -> None:
+        """Until filters had the time to come back to a control plane that has just started, and it has a view."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FILTERS_BACK_SECONDS):
+                while self._current.value is None:
+                    await self._current.next()
+        await asyncio.sleep(self._started + FILTERS_BACK_SECONDS - time.monotonic())
 
     async def _until_left(self, session: NodeSession) -> None:
         """Until no Envoy leads requests to a session that are not for it any more; HELD_SECONDS at most."""

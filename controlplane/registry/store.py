@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 _MOST_RACES = 20
 
 
-async def _at_once(_: NodeSession) -> None:
-    """For where nobody is led to nodes."""
+async def _nobody_is_led_here(*_: object) -> None:
+    """For where there is nobody to wait for."""
 
 
 @dataclass(slots=True)
@@ -46,8 +46,9 @@ class NodeStore:
 
     `formats` gives the quantization formats that the fleet knows now; `lease_seconds` is for how long a node is kept
     that sends no heartbeat; `ours` are addresses of Headrace's own ports, where no engine can be. `quiescence` gives
-    the rules in force; `until_left` waits, for a bounded time, until requests that are not for a session any more, as
-    it is then, are not sent to it. Every method raises UnavailableError when etcd does not answer.
+    the rules in force. Before a node registers anew, `until_heard` waits until those who lead requests hear of changes,
+    and `until_left` until what is not for a session any more, as it is then, is not sent to it; both for a bounded
+    time. Every method raises UnavailableError when etcd does not answer.
 
     `clock` gives monotonic seconds, `wall_clock` Unix seconds.
     """
@@ -60,7 +61,8 @@ class NodeStore:
         formats: Callable[[], FormatRules],
         lease_seconds: int,
         quiescence: Callable[[], QuiescenceRules] = QuiescenceRules,
-        until_left: Callable[[NodeSession], Awaitable[None]] = _at_once,
+        until_heard: Callable[[], Awaitable[None]] = _nobody_is_led_here,
+        until_left: Callable[[NodeSession], Awaitable[None]] = _nobody_is_led_here,
         ours: Collection[str] = (),
         new_session_id: Callable[[], str] = lambda: secrets.token_hex(16),
         clock: Callable[[], float] = time.monotonic,
@@ -70,6 +72,7 @@ class NodeStore:
         self._keys = keys
         self._formats = formats
         self._quiescence = quiescence
+        self._until_heard = until_heard
         self._until_left = until_left
         self._last = LastSessions(client, keys, quiescence)
         self._ours = frozenset(ours)
@@ -224,6 +227,7 @@ class NodeStore:
             else replace(former, draining=True)
         )
         lease_id = live.lease_id if live else await self._client.grant_lease(self._lease_seconds)
+        await self._until_heard()
         unchanged = mod_revision_is(key, live.mod_revision if live else 0)
         with suppress(LeaseNotFoundError):  # it has just ended by itself
             if (await self._client.transact([unchanged], [put(key, encode(leaving), lease_id)])).succeeded:

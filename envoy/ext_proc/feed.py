@@ -20,7 +20,8 @@ from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 _log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS = 0.05
-LONGEST_RETRY_SECONDS = 5.0
+# A control plane that has just started waits for as long before nodes register anew: filters must hear of it.
+LONGEST_RETRY_SECONDS = 2.0
 # Loads that are older than this say nothing about now, as in the control plane.
 ALONE_SECONDS = FRESH_SECONDS
 

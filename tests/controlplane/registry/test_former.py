@@ -180,6 +180,21 @@ async def test_a_node_that_will_serve_otherwise_drains_before_its_session_is_rep
     assert leaving.seen == [("s1", True, 0.0)]
 
 
+async def test_before_a_node_is_marked_those_who_lead_requests_have_to_be_there(client: EtcdClient) -> None:
+    seen: list[bool] = []
+
+    async def heard() -> None:
+        record = await client.get(KEYS.node("a"))
+        session = decode_session(record) if record else None
+        seen.append(session is not None and not session.draining)
+
+    nodes = NodeStore(client, KEYS, formats=lambda: FORMATS, lease_seconds=10, until_heard=heard)
+    await nodes.register(node())
+    assert seen == []
+    await nodes.register(node(format="int4-awq"))
+    assert seen == [True]
+
+
 async def test_a_node_that_will_serve_the_same_keeps_new_sessions_meanwhile(client: EtcdClient) -> None:
     leaving = Leaving(client)
     nodes = store(client, until_left=leaving)
