@@ -97,7 +97,6 @@ async def test_headers_that_only_the_gateway_may_set_reach_neither_routing_nor_e
     response = await world.send(
         CODE,
         x_headrace_pool=QUANTIZED,
-        x_headrace_format="quantized",
         x_headrace_verdict="tolerant",
         x_headrace_anything="x",
         headrace_wish_debug="1",
