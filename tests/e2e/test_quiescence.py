@@ -197,8 +197,9 @@ async def test_what_runs_on_a_node_that_registers_anew_finishes_and_is_accounted
         before = await nodes.session()
         long = {**STORY, "stream": True, "max_tokens": 600}
         running = [asyncio.create_task(ask(system, f"d{number}", long)) for number in range(8)]
-        await until(lambda: nodes.changes.counters.running > 0)
+        await until(lambda: nodes.stays.counters.running + nodes.changes.counters.running == 8)
         on_old = nodes.changes.counters.running
+        assert on_old > 0
         nodes.changes.shape = replace(nodes.changes.shape, root=GPTQ)
         after = await until(lambda: nodes.is_another_than(before.session_id), 30)
         assert nodes.changes.counters.running == on_old
