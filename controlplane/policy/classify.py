@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from controlplane.model import Ask, Contribution, Sensitivity, Verdict
 from controlplane.policy.settings import SensitivityRules
@@ -16,48 +17,136 @@ from controlplane.policy.vocabulary import NOTHING_FOUND, Vocabulary, compile_vo
 _WORDS_SHOWN = 4
 
 
+class _Said(NamedTuple):
+    """The contributions that are the same for every request, made once."""
+
+    top_k: Contribution
+    greedy: Contribution
+    hot_by_default: Contribution
+    structured_output: Contribution
+    tools: Contribution
+    reasoning: Contribution
+    logprobs: Contribution
+    seed: Contribution
+    several_choices: Contribution
+    long_output: Contribution
+
+
 @dataclass(frozen=True, slots=True)
 class Classifier:
     """Sensitivity rules made ready for use."""
 
     rules: SensitivityRules
     vocabulary: Vocabulary
+    said: _Said
 
     def classify(self, ask: Ask, expected_output_tokens: int) -> Sensitivity:
         """The sensitivity of a request of which each choice is expected to have that many output tokens."""
         rules = self.rules
-        weights = rules.weights
+        said = self.said
         parts: list[Contribution] = []
-        sampled = _add_temperature(parts, ask, rules)
-        _add_words(parts, ask, rules, self.vocabulary, sampled=sampled)
+        sampled = self._add_temperature(parts, ask)
+        self._add_words(parts, ask, sampled=sampled)
         if ask.structured_output:
-            parts.append(
-                Contribution("structured_output", weights.structured_output, "the answer's form is prescribed")
-            )
+            parts.append(said.structured_output)
         if ask.tools:
-            parts.append(Contribution("tools", weights.tools, "calls of tools must be exact"))
+            parts.append(said.tools)
         if ask.reasoning:
-            parts.append(Contribution("reasoning", weights.reasoning, "reasoning is asked for"))
+            parts.append(said.reasoning)
         if ask.logprobs:
-            parts.append(Contribution("logprobs", weights.logprobs, "log-probabilities are asked for"))
+            parts.append(said.logprobs)
         if ask.seed is not None:
-            parts.append(Contribution("seed", weights.seed, "a seed asks for a repeatable answer"))
+            parts.append(said.seed)
         if ask.choices > 1:
-            parts.append(Contribution("several_choices", weights.several_choices, "several answers are asked for"))
+            parts.append(said.several_choices)
         if expected_output_tokens > rules.long_output_tokens:
-            why = f"more than {rules.long_output_tokens} output tokens are expected"
-            parts.append(Contribution("long_output", weights.long_output, why))
+            parts.append(said.long_output)
         score = 0.0
         for part in parts:
             score += part.points
         return Sensitivity(_verdict(score, rules), score, tuple(parts))
+
+    def _add_temperature(self, parts: list[Contribution], ask: Ask) -> bool:
+        """Adds what the sampling settings say; whether sampling may add more noise than quantization."""
+        rules = self.rules
+        temperature = ask.temperature
+        if ask.top_k == 1:
+            parts.append(self.said.top_k)
+        elif temperature is not None and temperature <= 0:
+            parts.append(self.said.greedy)
+        elif ask.top_p is not None and ask.top_p <= rules.narrow_top_p:
+            parts.append(Contribution("near_greedy", rules.weights.near_greedy, f"top_p is {ask.top_p:g}"))
+        elif ask.min_p is not None and ask.min_p >= rules.narrow_min_p:
+            parts.append(Contribution("near_greedy", rules.weights.near_greedy, f"min_p is {ask.min_p:g}"))
+        elif temperature is None:
+            parts.append(self.said.hot_by_default)
+            return True
+        elif temperature <= rules.near_greedy_temperature:
+            parts.append(Contribution("near_greedy", rules.weights.near_greedy, f"temperature is {temperature:g}"))
+        else:
+            if temperature > rules.hot_temperature:
+                parts.append(Contribution("hot", rules.weights.hot, f"temperature is {temperature:g}"))
+            return True
+        return False
+
+    def _add_words(self, parts: list[Contribution], ask: Ask, *, sampled: bool) -> None:
+        """Adds what the words say: of each kind, the place that speaks most strongly counts.
+
+        Creative words speak against the full tier only where answers are sampled: it is the sampling that hides the
+        noise.
+        """
+        positions = self.rules.positions
+        weights = self.rules.weights
+        read = self.vocabulary.read
+        structured = tolerant = 0.0
+        structured_at = tolerant_at = ""
+        structured_found = tolerant_found = NOTHING_FOUND
+        for text, weight, place in (
+            (ask.last_user, positions.last_user, "the last user turn"),
+            (ask.system, positions.system, "the system prompt"),
+            (ask.first_user if ask.first_user != ask.last_user else "", positions.first_user, "the first user turn"),
+        ):
+            if not text:
+                continue
+            found = read(text)
+            if found is NOTHING_FOUND:
+                continue
+            if found.structured * weight > structured:
+                structured, structured_at, structured_found = found.structured * weight, place, found
+            if found.tolerant * weight > tolerant:
+                tolerant, tolerant_at, tolerant_found = found.tolerant * weight, place, found
+        if structured:
+            why = _why(structured_found.structured_words, structured_at)
+            hot = sampled and ask.temperature is not None and ask.temperature > self.rules.hot_temperature
+            full_weight = weights.structured_words_when_hot if hot else weights.structured_words
+            parts.append(Contribution("structured_words", full_weight * structured, why))
+        if tolerant and sampled:
+            why = _why(tolerant_found.tolerant_words, tolerant_at)
+            parts.append(Contribution("creative_words", weights.creative_words * tolerant, why))
 
 
 @lru_cache(maxsize=4)
 def compile_rules(rules: SensitivityRules) -> Classifier:
     """Sensitivity rules made ready for use. Costs tens of milliseconds, so that the last ones are remembered: tables
     change each second, rules hardly ever."""
-    return Classifier(rules, compile_vocabulary(rules.words))
+    weights = rules.weights
+    said = _Said(
+        top_k=Contribution("greedy", weights.greedy, "top_k is 1"),
+        greedy=Contribution("greedy", weights.greedy, "temperature is 0"),
+        hot_by_default=Contribution("hot_by_default", weights.hot_by_default, "no temperature is given, engines use 1"),
+        structured_output=Contribution(
+            "structured_output", weights.structured_output, "the answer's form is prescribed"
+        ),
+        tools=Contribution("tools", weights.tools, "calls of tools must be exact"),
+        reasoning=Contribution("reasoning", weights.reasoning, "reasoning is asked for"),
+        logprobs=Contribution("logprobs", weights.logprobs, "log-probabilities are asked for"),
+        seed=Contribution("seed", weights.seed, "a seed asks for a repeatable answer"),
+        several_choices=Contribution("several_choices", weights.several_choices, "several answers are asked for"),
+        long_output=Contribution(
+            "long_output", weights.long_output, f"more than {rules.long_output_tokens} output tokens are expected"
+        ),
+    )
+    return Classifier(rules, compile_vocabulary(rules.words), said)
 
 
 def _verdict(score: float, rules: SensitivityRules) -> Verdict:
@@ -66,63 +155,6 @@ def _verdict(score: float, rules: SensitivityRules) -> Verdict:
     if score <= rules.tolerant_at:
         return Verdict.TOLERANT
     return Verdict.NEUTRAL
-
-
-def _add_temperature(parts: list[Contribution], ask: Ask, rules: SensitivityRules) -> bool:
-    """Adds what the sampling settings say; whether the noise of sampling is larger than that of quantization may be."""
-    weights = rules.weights
-    temperature = ask.temperature
-    if ask.top_k == 1:
-        parts.append(Contribution("greedy", weights.greedy, "top_k is 1"))
-    elif temperature is not None and temperature <= 0:
-        parts.append(Contribution("greedy", weights.greedy, "temperature is 0"))
-    elif ask.top_p is not None and ask.top_p <= rules.narrow_top_p:
-        parts.append(Contribution("near_greedy", weights.near_greedy, f"top_p is {ask.top_p:g}"))
-    elif ask.min_p is not None and ask.min_p >= rules.narrow_min_p:
-        parts.append(Contribution("near_greedy", weights.near_greedy, f"min_p is {ask.min_p:g}"))
-    elif temperature is not None and temperature <= rules.near_greedy_temperature:
-        parts.append(Contribution("near_greedy", weights.near_greedy, f"temperature is {temperature:g}"))
-    else:
-        if temperature is None:
-            why = "no temperature is given, engines use 1"
-            parts.append(Contribution("hot_by_default", weights.hot_by_default, why))
-        elif temperature > rules.hot_temperature:
-            parts.append(Contribution("hot", weights.hot, f"temperature is {temperature:g}"))
-        return True
-    return False
-
-
-def _add_words(
-    parts: list[Contribution], ask: Ask, rules: SensitivityRules, vocabulary: Vocabulary, *, sampled: bool
-) -> None:
-    """Adds what the words say: of each kind, the place that speaks most strongly counts.
-
-    Creative words speak against the full tier only where answers are sampled: it is the sampling that hides the noise.
-    """
-    positions = rules.positions
-    structured = tolerant = 0.0
-    structured_at = tolerant_at = ""
-    structured_found = tolerant_found = NOTHING_FOUND
-    for text, weight, place in (
-        (ask.last_user, positions.last_user, "the last user turn"),
-        (ask.system, positions.system, "the system prompt"),
-        (ask.first_user if ask.first_user != ask.last_user else "", positions.first_user, "the first user turn"),
-    ):
-        if not text:
-            continue
-        found = vocabulary.read(text)
-        if found.structured * weight > structured:
-            structured, structured_at, structured_found = found.structured * weight, place, found
-        if found.tolerant * weight > tolerant:
-            tolerant, tolerant_at, tolerant_found = found.tolerant * weight, place, found
-    if structured:
-        why = _why(structured_found.structured_words, structured_at)
-        hot = sampled and ask.temperature is not None and ask.temperature > rules.hot_temperature
-        full_weight = rules.weights.structured_words_when_hot if hot else rules.weights.structured_words
-        parts.append(Contribution("structured_words", full_weight * structured, why))
-    if tolerant and sampled:
-        why = _why(tolerant_found.tolerant_words, tolerant_at)
-        parts.append(Contribution("creative_words", rules.weights.creative_words * tolerant, why))
 
 
 def _why(words: tuple[str, ...], place: str) -> str:

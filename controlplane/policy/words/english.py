@@ -110,8 +110,8 @@ LISTS: tuple[WordList, ...] = (
         "en",
         listed("""
             summarize, summarise, summary, summarizing, summarising, paraphrase, gist, recap, proofread,
-            translate, into english, into french, into german, into spanish, into chinese, into japanese,
-            key takeaways"""),
+            translate the following, translate this sentence, translate this text, into english, into french,
+            into german, into spanish, into chinese, into japanese, key takeaways"""),
     ),
     WordList(
         Topic.NEGATION,

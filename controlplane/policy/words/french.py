@@ -104,8 +104,8 @@ LISTS: tuple[WordList, ...] = (
         Topic.DIGEST,
         "fr",
         without_accents("""
-            résume, résumez, résumer, résumé, paraphrase, synthétise, synthèse, reformule, traduis, traduire,
-            traduisez, traduction, en anglais, points clés, idées principales"""),
+            résume, résumez, résumer, résumé, paraphrase, synthétise, synthèse, reformule, traduis en,
+            traduire en, traduisez en, traduis cette phrase, traduis ce texte, points clés, idées principales"""),
     ),
     WordList(
         Topic.NEGATION,

@@ -111,8 +111,8 @@ LISTS: tuple[WordList, ...] = (
         Topic.DIGEST,
         "de",
         without_umlauts("""
-            fasse, fass, zusammenfassen, zusammenfassung, paraphrasiere, umformulieren, übersetze, übersetzen,
-            übersetz, übersetzung, kernaussagen, stichpunktartig, korrekturlesen, ins englische, ins deutsche"""),
+            fasse, fass, zusammenfassen, zusammenfassung, paraphrasiere, umformulieren, kernaussagen,
+            stichpunktartig, korrekturlesen, ins englische, ins deutsche, ins französische, ins spanische"""),
     ),
     WordList(
         Topic.NEGATION,

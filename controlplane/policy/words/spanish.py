@@ -108,8 +108,9 @@ LISTS: tuple[WordList, ...] = (
         Topic.DIGEST,
         "es",
         without_accents("""
-            resume, resumir, resumen, resúmeme, resuma, parafrasea, parafrasear, sintetiza, sintetizar, traduce,
-            traducir, traduzca, traducción, tradúceme, ideas principales, puntos clave"""),
+            resume, resumir, resumen, resúmeme, resuma, parafrasea, parafrasear, sintetiza, sintetizar,
+            traduce al, traducir al, traduzca al, traduce esta frase, traduce este texto, ideas principales,
+            puntos clave"""),
     ),
     WordList(
         Topic.NEGATION,
