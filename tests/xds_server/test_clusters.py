@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from headrace_protos.envoy.config.cluster.v3 import cluster_pb2
-from xds_server.clusters import ext_proc_cluster, pool_endpoints, socket_address
+from headrace_protos.envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
+from xds_server.clusters import ext_proc_cluster, pool_cluster, pool_endpoints, socket_address
 from xds_server.gateway import Endpoint, PoolCluster
 
 
@@ -47,3 +48,14 @@ def test_host_names_and_unix_sockets_cannot_be_mixed():
 def test_endpoints_keep_their_weights():
     made = pool_endpoints(PoolCluster("p", (Endpoint("10.0.0.1", 1, weight=3), Endpoint("10.0.0.2", 1))))
     assert [endpoint.load_balancing_weight.value for endpoint in made.endpoints[0].lb_endpoints] == [3, 1]
+
+
+def test_a_connection_is_given_up_before_an_engine_closes_it():
+    """uvicorn and cpp-httplib close after 5 s without a request, cpp-httplib (llama.cpp) also after 100 answers."""
+    options = http_protocol_options_pb2.HttpProtocolOptions()
+    pool_cluster(PoolCluster("p", ())).typed_extension_protocol_options[
+        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+    ].Unpack(options)
+    common = options.common_http_protocol_options
+    assert common.idle_timeout.ToSeconds() < 5
+    assert common.max_requests_per_connection.value < 100

@@ -23,6 +23,8 @@ _CONNECT_TIMEOUT = timedelta(seconds=1)
 
 # Engines on uvicorn or cpp-httplib close an idle connection after 5 s; a request sent just then would be lost.
 _ENGINE_IDLE_TIMEOUT = timedelta(seconds=4)
+# Engines on cpp-httplib, as llama.cpp, close a connection after 100 answers; a request sent just then would be lost.
+_ENGINE_REQUESTS = 90
 
 # Every status that speaks for a broken engine: 5xx but 503, which like 429 is a full one, and 4xx is the client's.
 _BROKEN = r"50[0-24-9]|5[1-9]\d"
@@ -177,7 +179,10 @@ def _engine_protocol() -> any_pb2.Any:
     return packed(
         http_protocol_options_pb2.HttpProtocolOptions(
             explicit_http_config={"http_protocol_options": {}},
-            common_http_protocol_options={"idle_timeout": _ENGINE_IDLE_TIMEOUT},
+            common_http_protocol_options={
+                "idle_timeout": _ENGINE_IDLE_TIMEOUT,
+                "max_requests_per_connection": {"value": _ENGINE_REQUESTS},
+            },
             outlier_detection={
                 "error_matcher": {
                     "http_response_headers_match": {
