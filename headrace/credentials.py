@@ -11,7 +11,7 @@ from controlplane.errors import ConfigurationError
 from controlplane.etcd.connection import EtcdAccess
 from controlplane.grpc_calling import ChannelTls, ControlPlaneTarget
 from controlplane.grpc_serving import ServerTls
-from ext_proc.redis_pins import RedisAccess
+from ext_proc.redis_connection import RedisAccess
 
 
 def server_tls(tls: TlsSettings) -> ServerTls | None:
@@ -96,7 +96,6 @@ def redis_access(store: SessionStoreSettings) -> RedisAccess | None:
         username=store.username,
         password=_password(f"{setting}.password_file", store.password_file),
         ca_file=store.ca_file,
-        timeout=store.timeout,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import random
 import socket
@@ -11,13 +10,12 @@ import socket
 from controlplane.config.settings import Settings
 from controlplane.errors import ConfigurationError
 from ext_proc.metrics import FilterMetrics
-from ext_proc.server import FilterServer, SharedSessions
+from ext_proc.redis_pins import RedisPins
+from ext_proc.server import FilterServer
 from headrace.credentials import control_planes, redis_access
 from headrace.one_machine import next_port
 from headrace.signals import stop_requested
 from headrace.telemetry import metrics_port, new_metrics, telemetry
-
-_log = logging.getLogger(__name__)
 
 
 async def run_ext_proc(settings: Settings, worker: int) -> None:
@@ -46,17 +44,12 @@ async def run_ext_proc(settings: Settings, worker: int) -> None:
             await server.run(stop)
 
 
-def _session_store(settings: Settings) -> SharedSessions | None:
-    access = redis_access(settings.ext_proc.session_store)
+def _session_store(settings: Settings) -> RedisPins | None:
+    store = settings.ext_proc.session_store
+    access = redis_access(store)
     if access is None:
-        if settings.ext_proc.workers > 1:
-            _log.warning(
-                "%d filter workers and no ext_proc.session_store: each keeps sessions for itself, and a session whose "
-                "requests reach several may change its format",
-                settings.ext_proc.workers,
-            )
         return None
-    return SharedSessions(access, f"headrace:{settings.cluster}:pin:")
+    return RedisPins(access, f"headrace:{settings.cluster}:pin:", timeout=store.timeout)
 
 
 def _listen_address(settings: Settings, worker: int) -> str:

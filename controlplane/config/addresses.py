@@ -145,9 +145,11 @@ def _check_redis_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in {"redis", "rediss", "unix"}:
         raise ValueError("must be a URL such as redis://host:6379/0, rediss:// for TLS, or unix:///run/valkey.sock")
-    if "@" in parts.netloc or "password" in parts.query:
+    if "@" in parts.netloc or "pass" in parts.query:
         raise ValueError("must not hold a user or password; give username and password_file")
     if parts.scheme == "unix":
+        if not re.fullmatch(r"(?:db=[0-9]{1,4})?", parts.query):
+            raise ValueError("must end with the path, or a database's number after it, such as ?db=1")
         _check_unix(f"{_UNIX}{parts.path}")
         return url
     if not re.fullmatch(r"/?[0-9]{0,4}", parts.path) or parts.query or parts.fragment:

@@ -124,10 +124,29 @@ def session_store_is_complete(settings: Settings) -> Iterator[Broken]:
                     (path(f"ext_proc.session_store.{name}"), path("ext_proc.session_store.url")),
                     "is for a store named by ext_proc.session_store.url, and none is; name it or remove this",
                 )
-    elif store.ca_file is not None and not store.url.startswith("rediss://"):
+        return
+    if store.username is not None and store.password_file is None:
+        yield Broken(
+            (path("ext_proc.session_store.username"), path("ext_proc.session_store.password_file")),
+            "needs ext_proc.session_store.password_file too; give it or remove this",
+        )
+    if store.ca_file is not None and not store.url.startswith("rediss://"):
         yield Broken(
             (path("ext_proc.session_store.ca_file"), path("ext_proc.session_store.url")),
             f"is for TLS, and {store.url} is none; write rediss:// there or remove this",
+        )
+
+
+def workers_agree_on_sessions(settings: Settings) -> Iterator[Broken]:
+    ext_proc, sessions = settings.ext_proc, settings.policy.sessions
+    workers = max(ext_proc.workers, len(ext_proc.advertise))
+    if workers > 1 and ext_proc.session_store.url is None and (sessions.headers or sessions.body_fields):
+        at = "ext_proc.workers" if ext_proc.workers > 1 else "ext_proc.advertise"
+        yield Broken(
+            (path(at), path("ext_proc.session_store.url")),
+            f"{workers} filter workers would each keep a format tier of their own for a session; name a Redis or "
+            "Valkey in ext_proc.session_store.url, run one worker, or look for no sessions: "
+            "policy.sessions: {headers: [], body_fields: []}",
         )
 
 
@@ -237,6 +256,7 @@ SETTINGS_RULES: tuple[Rule[Settings], ...] = (
     client_certificates_need_tls,
     callers_speak_as_control_planes_listen,
     session_store_is_complete,
+    workers_agree_on_sessions,
     etcd_credentials_are_complete,
     etcd_speaks_tls_or_not,
     etcd_is_ours_or_theirs,

@@ -373,7 +373,8 @@ def _wants_reasoning(body: Body) -> bool:
 def _session(headers: Mapping[str, str], body: Body | None, policy: Policy) -> str | None:
     """The session's id: from the first configured header that has one, else the first body field; long ones hashed."""
     rules = policy.sessions
-    for name in rules.headers:
+    for configured in rules.headers:
+        name = configured.lower()  # as HTTP/2 sends them
         value = headers.get(name)
         if value and name not in REQUEST_ID_HEADERS:
             return _bounded_id(value)

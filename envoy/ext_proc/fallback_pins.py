@@ -7,10 +7,12 @@ then decide differently about one session: docs/decisions/0006-session-store.md.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
+from controlplane.errors import HeadraceError, UnavailableError
 from controlplane.model import FormatTier
 from controlplane.policy.settings import SessionRules
 from ext_proc.pins import MemoryPins, PinStore
@@ -19,8 +21,19 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# While the store is away it is tried so often, by one request: none of the others waits for it.
+# While the store is away it is tried so often, beside all requests: none of them waits for it.
 TRY_AGAIN_SECONDS = 1.0
+
+
+class SharedStore(PinStore, Protocol):
+    """A store behind a connection. Its operations raise UnavailableError, at once while there is no connection; one
+    that fails ends the connection, so that the store is tried before it is relied on again."""
+
+    async def connect(self) -> None:
+        """One try. Raises UnavailableError, and ConfigurationError when no other try could end better."""
+
+    async def hold(self) -> NoReturn:
+        """Lasts as long as the connection; then raises UnavailableError with the reason."""
 
 
 class Observer(Protocol):
@@ -34,21 +47,46 @@ class Observer(Protocol):
 class FallbackPins:
     """Never fails. `own` is the memory that stands in for `store`; `clock` gives monotonic seconds."""
 
-    def __init__(self, store: PinStore, own: MemoryPins, observer: Observer, clock: Callable[[], float]) -> None:
+    def __init__(self, store: SharedStore, own: MemoryPins, observer: Observer, clock: Callable[[], float]) -> None:
         self._store = store
         self._own = own
         self._observer = observer
         self._clock = clock
-        self._away_until: float | None = None
-        observer.session_store_up(True)
+        self._up = True
 
     def configure(self, rules: SessionRules) -> None:
         self._store.configure(rules)
         self._own.configure(rules)
 
+    async def start(self) -> None:
+        """The first try, before any request: a filter that comes back must not decide anew what the store knows.
+
+        Raises ConfigurationError when no other try could end better.
+        """
+        try:
+            await self._store.connect()
+        except UnavailableError as error:
+            self._is_away(error)
+
+    async def run(self) -> NoReturn:
+        """Keeps the connection, and tries to have it again while it is lost."""
+        while True:
+            began = self._clock()
+            try:
+                await self._store.hold()
+            except UnavailableError as error:
+                self._is_away(error)
+            await asyncio.sleep(max(0.0, began + TRY_AGAIN_SECONDS - self._clock()))
+            try:
+                await self._store.connect()
+            except HeadraceError as error:
+                self._is_away(error)
+            else:
+                self._is_back()
+
     async def get(self, session: str) -> FormatTier | None:
         known = await self._own.get(session)
-        tier = await self._try("get", lambda: self._store.get(session), known)
+        tier = await self._try("get", self._store.get(session), known)
         if tier is None and known is not None:  # pinned here while the store was away, or lost by it
             return await self.set_first(session, known)
         if tier is not None and tier is not known:
@@ -57,33 +95,30 @@ class FallbackPins:
 
     async def set_first(self, session: str, tier: FormatTier) -> FormatTier:
         known = await self._own.set_first(session, tier)
-        winner = await self._try("set_first", lambda: self._store.set_first(session, known), known)
+        winner = await self._try("set_first", self._store.set_first(session, known), known)
         if winner is not known:
             await self._own.replace(session, winner)
         return winner
 
     async def replace(self, session: str, tier: FormatTier) -> None:
         await self._own.replace(session, tier)
-        await self._try("replace", lambda: self._store.replace(session, tier), None)
+        await self._try("replace", self._store.replace(session, tier), None)
 
-    async def _try(self, name: str, operation: Callable[[], Awaitable[T]], otherwise: T) -> T:
-        now = self._clock()
-        if self._away_until is not None:
-            if now < self._away_until:
-                self._observer.session_store_failed(name)
-                return otherwise
-            self._away_until = now + TRY_AGAIN_SECONDS  # the others do not try meanwhile
+    async def _try(self, name: str, operation: Awaitable[T], otherwise: T) -> T:
         try:
-            result = await operation()
-        except Exception as error:
+            return await operation
+        except UnavailableError:
             self._observer.session_store_failed(name)
-            self._observer.session_store_up(False)
-            if self._away_until is None:
-                _log.error("session store fails, own memory stands in for it error=%s", type(error).__name__)
-            self._away_until = self._clock() + TRY_AGAIN_SECONDS
             return otherwise
-        if self._away_until is not None:
-            self._away_until = None
+
+    def _is_away(self, error: HeadraceError) -> None:
+        if self._up:
+            self._up = False
+            self._observer.session_store_up(False)
+            _log.error("session store is away, own memory stands in for it: %s", error)
+
+    def _is_back(self) -> None:
+        if not self._up:
+            self._up = True
             self._observer.session_store_up(True)
             _log.warning("session store is back")
-        return result

@@ -56,7 +56,9 @@ class FilterMetrics:
             registry=registry,
         )
         self._store_up.set(1)
-        self._sessions = Gauge("headrace_session_pins", "Sessions with a pinned format tier.", registry=registry)
+        self._sessions = Gauge(
+            "headrace_session_pins", "Sessions whose pinned format tier this worker remembers.", registry=registry
+        )
 
         self._shown_pools: set[str] = set()
 

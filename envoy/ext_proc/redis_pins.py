@@ -1,97 +1,135 @@
 """Pins in Redis or Valkey, which any number of filter processes share.
 
 Keys are digests: neither a session's id nor who it belongs to can be read there. The server's own memory limit bounds
-their number. Everything takes one round trip, and every failure is a RedisError or a TimeoutError.
+their number. Everything takes one round trip. Nothing stands in for a server that is away: see `fallback_pins`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TypeVar
+from typing import NoReturn
 
-from redis.asyncio import Redis
-from redis.asyncio.connection import BlockingConnectionPool
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-
+from controlplane.errors import ConfigurationError, UnavailableError
 from controlplane.model import FormatTier
 from controlplane.policy.settings import SessionRules
+from ext_proc.redis_connection import RedisAccess, RedisConnection, Refused, greeting, open_connection
 
-T = TypeVar("T")
+CONNECT_SECONDS = 1.0
+# 30 years; servers refuse what their clock in milliseconds cannot hold.
+LONGEST_TTL_SECONDS = 1e9
 
-MOST_CONNECTIONS = 64
+# What is tried with; no session's key is so short.
+_TRIAL = "trial"
 
-
-@dataclass(frozen=True, slots=True)
-class RedisAccess:
-    """`url` as of redis-py: redis://, rediss:// or unix://. `timeout` bounds each operation, in seconds."""
-
-    url: str
-    username: str | None = None
-    password: str | None = None
-    ca_file: str | None = None
-    timeout: float = 0.1
-
-    def __repr__(self) -> str:
-        """Without the password."""
-        return f"RedisAccess({self.url!r})"
+_FAILURES = (OSError, EOFError, ValueError, asyncio.LimitOverrunError)
 
 
 class RedisPins:
-    """`prefix` keeps fleets apart that share a server."""
+    """`prefix` keeps fleets apart that share a server. `timeout` bounds each operation, in seconds."""
 
-    def __init__(self, access: RedisAccess, prefix: str) -> None:
-        tls = {"ssl_ca_certs": access.ca_file} if access.ca_file is not None else {}
-        pool = BlockingConnectionPool.from_url(
-            access.url,
-            username=access.username,
-            password=access.password,
-            max_connections=MOST_CONNECTIONS,
-            timeout=access.timeout,
-            socket_connect_timeout=access.timeout,
-            retry=Retry(NoBackoff(), 0),
-            **tls,
-        )
-        self._redis = Redis.from_pool(pool)
-        self._prefix = prefix
-        self._timeout = access.timeout
+    def __init__(self, access: RedisAccess, prefix: str, *, timeout: float) -> None:
+        self._access = access
+        self._prefix = prefix.encode()
+        self._timeout = timeout
         self._rules = SessionRules()
+        self._connection: RedisConnection | None = None
 
     def configure(self, rules: SessionRules) -> None:
         self._rules = rules
 
+    async def connect(self) -> None:
+        """Connects, and tries the commands that sessions need.
+
+        Raises UnavailableError, and ConfigurationError when the server is too old for the commands.
+        """
+        trial = (self._first(_TRIAL, FormatTier.FULL), self._look(_TRIAL))
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                connection = await open_connection(self._access)
+                refused = await connection.begin((*greeting(self._access), *trial))
+        except TimeoutError as error:
+            raise self._unavailable(TimeoutError(f"no connection within {CONNECT_SECONDS:g} s")) from error
+        except _FAILURES as error:
+            raise self._unavailable(error) from error
+        if refused is not None:
+            connection.lose(ConnectionError("refused"))
+            raise self._refusal(refused)
+        self._connection = connection
+
+    async def hold(self) -> NoReturn:
+        """Takes the server's answers for as long as the connection lasts; then raises UnavailableError."""
+        if self._connection is None:
+            raise UnavailableError("not connected")
+        try:
+            await self._connection.take_answers()
+        except _FAILURES as error:
+            raise self._unavailable(error) from error
+        finally:
+            self._connection = None
+
     async def get(self, session: str) -> FormatTier | None:
-        return _tier(await self._bounded(self._redis.getex(self._key(session), px=self._ttl)))
+        return _tier(await self._ask(self._look(session)))
 
     async def set_first(self, session: str, tier: FormatTier) -> FormatTier:
-        former = await self._bounded(self._redis.set(self._key(session), tier.value, nx=True, get=True, px=self._ttl))
-        return _tier(former) or tier
+        held = await self._ask(self._first(session, tier))
+        winner = tier if held is None else _tier(held)
+        if winner is None:
+            await self.replace(session, tier)
+        return winner or tier
 
     async def replace(self, session: str, tier: FormatTier) -> None:
-        await self._bounded(self._redis.set(self._key(session), tier.value, px=self._ttl))
+        await self._ask((b"SET", self._key(session), tier.encode(), b"PX", self._ttl))
 
-    async def close(self) -> None:
-        await self._redis.aclose()
+    def _first(self, session: str, tier: FormatTier) -> tuple[bytes, ...]:
+        return b"SET", self._key(session), tier.encode(), b"NX", b"GET", b"PX", self._ttl
+
+    def _look(self, session: str) -> tuple[bytes, ...]:
+        return b"GETEX", self._key(session), b"PX", self._ttl
+
+    async def _ask(self, command: tuple[bytes, ...]) -> bytes | None:
+        """A failure ends the connection: it will be made anew, and the server tried, before it is relied on again."""
+        connection = self._connection
+        if connection is None:
+            raise UnavailableError("not connected")
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer = await connection.ask(*command)
+        except TimeoutError as error:
+            late = TimeoutError(f"no answer within {self._timeout:g} s")
+            connection.lose(late)
+            raise self._unavailable(late) from error
+        except OSError as error:
+            raise self._unavailable(error) from error
+        if isinstance(answer, Refused):
+            refused = ConnectionError(f"refuses: {answer.message}")
+            connection.lose(refused)
+            raise self._unavailable(refused)
+        return answer
+
+    def _unavailable(self, error: Exception) -> UnavailableError:
+        what = "the server hung up" if isinstance(error, EOFError) else str(error) or type(error).__name__
+        return UnavailableError(f"{self._access.url}: {what}")
+
+    def _refusal(self, refused: Refused) -> ConfigurationError | UnavailableError:
+        """`SET` with `NX` and `GET` is of Redis 7.0 (https://redis.io/docs/latest/commands/set/#history)."""
+        if "syntax error" in refused.message or "unknown command" in refused.message:
+            fault = f"needs Redis 7.0 or newer, or Valkey; {self._access.url} says: {refused.message}"
+            return ConfigurationError([f"ext_proc.session_store.url: {fault}"])
+        return self._unavailable(ConnectionError(f"refuses: {refused.message}"))
 
     @property
-    def _ttl(self) -> int:
+    def _ttl(self) -> bytes:
         """In milliseconds."""
-        return max(1, round(self._rules.ttl_seconds * 1000))
+        return b"%d" % max(1, round(min(self._rules.ttl_seconds, LONGEST_TTL_SECONDS) * 1000))
 
-    def _key(self, session: str) -> str:
-        return self._prefix + blake2b(session.encode(errors="replace"), digest_size=16).hexdigest()
-
-    async def _bounded(self, operation: Awaitable[T]) -> T:
-        async with asyncio.timeout(self._timeout):
-            return await operation
+    def _key(self, session: str) -> bytes:
+        return self._prefix + blake2b(session.encode(errors="surrogatepass"), digest_size=16).hexdigest().encode()
 
 
-def _tier(value: object) -> FormatTier | None:
+def _tier(value: bytes | None) -> FormatTier | None:
     """What another version may have written, and this one cannot read, is no pin."""
     try:
-        return FormatTier(value.decode()) if isinstance(value, bytes) else None
+        return FormatTier(value.decode()) if value is not None else None
     except ValueError:
         return None

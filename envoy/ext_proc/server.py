@@ -6,16 +6,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.grpc_serving import bind, new_server
 from controlplane.policy.table import RoutingTable, without_loads
-from ext_proc.fallback_pins import FallbackPins
+from ext_proc.fallback_pins import FallbackPins, SharedStore
 from ext_proc.feed import Feed
 from ext_proc.metrics import FilterMetrics
-from ext_proc.pins import MemoryPins, PinStore
-from ext_proc.redis_pins import RedisAccess, RedisPins
+from ext_proc.pins import MemoryPins
 from ext_proc.router import Router
 from ext_proc.transport import GrpcAioTransport
 
@@ -25,19 +23,11 @@ STOP_SECONDS = 5.0
 TICK_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class SharedSessions:
-    """The session store that filter workers share; `prefix` is that of this fleet's keys."""
-
-    access: RedisAccess
-    prefix: str
-
-
 class FilterServer:
     """Serves until `stop` is set. Ready once the first routing table has arrived, it stays so with the last one.
 
     At `listen` Envoy asks for decisions; `health` serves nothing but health, so that whoever looks after processes need
-    not reach the other.
+    not reach the other. Without `session_store` this process keeps its sessions for itself.
     """
 
     def __init__(
@@ -50,15 +40,15 @@ class FilterServer:
         *,
         health: str,
         max_body_bytes: int,
-        session_store: SharedSessions | None = None,
+        session_store: SharedStore | None = None,
     ) -> None:
         self._table: RoutingTable | None = None
         self._metrics = metrics
         self._own_pins = MemoryPins(clock=time.monotonic)
-        self._shared_pins = RedisPins(session_store.access, session_store.prefix) if session_store else None
-        self._pins: PinStore = self._own_pins
-        if self._shared_pins is not None:
-            self._pins = FallbackPins(self._shared_pins, self._own_pins, metrics, time.monotonic)
+        self._shared_pins = (
+            FallbackPins(session_store, self._own_pins, metrics, time.monotonic) if session_store else None
+        )
+        self._pins = self._shared_pins or self._own_pins
         router = Router(lambda: self._table, self._pins, metrics)
         self._transport = GrpcAioTransport(listen, router.answer, max_body_bytes=max_body_bytes)
         self._health_server = new_server([], self._transport.health)
@@ -66,21 +56,24 @@ class FilterServer:
         self._feed = Feed(control_planes, worker_id, self._take, self._forget_loads, metrics, dice=dice)
 
     async def run(self, stop: asyncio.Event) -> None:
+        """Raises ConfigurationError when the session store's server can never serve."""
         await self._transport.health.set_ready(False)
+        if self._shared_pins is not None:
+            await self._shared_pins.start()
         await self._health_server.start()
         await self._transport.start()
         _log.info("filter serving address=%s health=%s", self._transport.address, self.health_address)
         try:
             async with asyncio.TaskGroup() as tasks:
                 working = [tasks.create_task(self._feed.run()), tasks.create_task(self._count_sessions())]
+                if self._shared_pins is not None:
+                    working.append(tasks.create_task(self._shared_pins.run()))
                 await stop.wait()
                 for task in working:
                     task.cancel()
         finally:
             await self._transport.stop(STOP_SECONDS)
             await self._health_server.stop(None)
-            if self._shared_pins is not None:
-                await self._shared_pins.close()
 
     async def _take(self, table: RoutingTable) -> None:
         first = self._table is None

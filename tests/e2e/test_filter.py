@@ -25,7 +25,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 MODEL = "llama"
 SERVED = "llama-awq"
 FULL, QUANTIZED = f"{MODEL}/full/long/on_demand", f"{MODEL}/quantized/long/on_demand={SERVED}"
-TWO_WORKERS = FREE_PORTS.replace("ext_proc: {", "ext_proc: {workers: 2, ")
+NO_SESSIONS = "policy: {sessions: {headers: [], body_fields: []}}\n"
+TWO_WORKERS = FREE_PORTS.replace("ext_proc: {", "ext_proc: {workers: 2, ") + NO_SESSIONS
 CONTEXT = 4_000_000
 
 

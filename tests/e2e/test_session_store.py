@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 import pytest_asyncio
+from redis.asyncio import Redis
 
 from controlplane.etcd.server import free_ports
 from support.engine import EngineShape, running_engine
@@ -82,20 +83,63 @@ async def test_workers_that_race_for_a_new_session_agree(system: RunningSystem) 
         assert len(await tiers(system, f"raced-{number}", *[CODE, STORY] * 8)) == 1
 
 
-async def test_requests_go_on_while_the_store_is_away_and_sessions_keep_their_tier(
+async def test_requests_go_on_while_the_store_dies_and_sessions_keep_their_tier(
     system: RunningSystem, store: RunningRedis, metrics_port: int
 ) -> None:
     assert await tiers(system, "outlives", STORY) == {"quantized"}
     assert await tiers(system, "outlives", *[CODE] * 20) == {"quantized"}  # both workers know it now
-    await store.kill()
-    assert await tiers(system, "outlives", *[CODE] * 20) == {"quantized"}
-    assert await tiers(system, "began-meanwhile", STORY) == {"quantized"}
-    assert all("headrace_session_store_up 0.0" in text for text in await metrics_of_workers(metrics_port))
-    await store.start()
+    async with steady_requests(system, "outlives") as seen:
+        await store.kill()
+        await until(lambda: are_up(metrics_port, False), 20)
+        assert await tiers(system, "began-meanwhile", STORY) == {"quantized"}
+        await store.start()
+        await until(lambda: are_up(metrics_port, True), 20)
+        assert await tiers(system, "began-afterwards", STORY) == {"quantized"}
+    assert seen == {"quantized"}
+    assert await tiers(system, "began-afterwards", *[CODE] * 20) == {"quantized"}
+    async with Redis.from_url(store.url) as client:
+        kept = await client.keys("headrace:headrace:pin:*")
+    assert len(kept) == 3  # both sessions that went on, and what connections are tried with
+    for number, text in enumerate(await metrics_of_workers(metrics_port)):
+        assert 'headrace_session_store_failures_total{operation="get"}' in text
+        assert system.log(f"filter-{number}").count("session store is away") == 1
+        assert system.log(f"filter-{number}").count("session store is back") == 1
 
-    async def back() -> bool:
-        await tiers(system, "outlives", *[CODE] * 8)
-        return all("headrace_session_store_up 1.0" in text for text in await metrics_of_workers(metrics_port))
 
-    await until(back, 20)
-    assert await tiers(system, "outlives", *[CODE] * 20) == {"quantized"}
+async def test_requests_go_on_while_the_store_hangs(
+    system: RunningSystem, store: RunningRedis, metrics_port: int
+) -> None:
+    assert await tiers(system, "patient", STORY) == {"quantized"}
+    assert await tiers(system, "patient", *[CODE] * 20) == {"quantized"}
+    async with steady_requests(system, "patient") as seen:
+        store.freeze()
+        await until(lambda: are_up(metrics_port, False), 20)
+        store.thaw()
+        await until(lambda: are_up(metrics_port, True), 20)
+    assert seen == {"quantized"}
+
+
+@asynccontextmanager
+async def steady_requests(system: RunningSystem, session: str) -> AsyncIterator[set[str]]:
+    """The tiers of a session's requests, four at a time for as long as the context lasts; all must be answered."""
+    seen: set[str] = set()
+    rounds = 0
+
+    async def keep_sending() -> None:
+        nonlocal rounds
+        while rounds < 5_000:
+            seen.update(await tiers(system, session, *[CODE] * 4))
+            rounds += 1
+
+    async with asyncio.TaskGroup() as tasks:
+        sending = tasks.create_task(keep_sending())
+        yield seen
+        done = rounds
+        await until(lambda: rounds > done + 3)
+        sending.cancel()
+
+
+async def are_up(metrics_port: int, up: bool) -> bool:
+    """Whether the store is, or is not, for both workers."""
+    wanted = f"headrace_session_store_up {float(up)}"
+    return all(wanted in text for text in await metrics_of_workers(metrics_port))

@@ -6,11 +6,9 @@ import asyncio
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-
-from redis.asyncio import Redis
 
 from controlplane import child
 from support.waiting import until
@@ -21,8 +19,9 @@ PROGRAMS = ("valkey-server", "redis-server")
 class RunningRedis:
     """A running server that a test may kill and bring back. It keeps nothing on disk."""
 
-    def __init__(self, program: str, folder: Path) -> None:
+    def __init__(self, program: str, folder: Path, arguments: Sequence[str] = ()) -> None:
         self._program = program
+        self._arguments = arguments
         self._socket = folder / "redis.sock"
         self._folder = folder
         self.process: asyncio.subprocess.Process | None = None
@@ -33,11 +32,20 @@ class RunningRedis:
 
     async def start(self) -> None:
         argv = [self._program, "--port", "0", "--unixsocket", str(self._socket), "--dir", str(self._folder)]
-        argv += ["--save", "", "--appendonly", "no", "--daemonize", "no"]
+        argv += ["--save", "", "--appendonly", "no", "--daemonize", "no", *self._arguments]
         with (self._folder / "redis.log").open("ab") as log:
             self.process = await child.start(argv, stdout=log)
-        async with Redis.from_url(self.url) as client:
-            await until(lambda: _answers(client))
+        await until(self._accepts)
+
+    async def _accepts(self) -> bool:
+        assert self.process is not None
+        assert self.process.returncode is None, (self._folder / "redis.log").read_text()
+        try:
+            _, writer = await asyncio.open_unix_connection(self._socket)
+        except OSError:
+            return False
+        writer.close()
+        return True
 
     async def kill(self) -> None:
         """As by kill -9; what it held is gone."""
@@ -55,21 +63,11 @@ class RunningRedis:
         self.process.send_signal(signal.SIGCONT)
 
 
-async def _answers(client: Redis) -> bool:
-    try:
-        return bool(await client.ping())
-    except OSError:
-        return False
-    except Exception as error:  # redis-py's own kinds, such as of a server that still loads
-        if type(error).__module__.startswith("redis."):
-            return False
-        raise
-
-
 @asynccontextmanager
-async def running_redis() -> AsyncIterator[RunningRedis]:
+async def running_redis(*arguments: str) -> AsyncIterator[RunningRedis]:
+    """`arguments` are added to its command line."""
     with tempfile.TemporaryDirectory(prefix="headrace-redis-") as folder:
-        server = RunningRedis(found_program(), Path(folder))
+        server = RunningRedis(found_program(), Path(folder), arguments)
         await server.start()
         try:
             yield server

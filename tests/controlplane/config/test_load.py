@@ -71,8 +71,8 @@ def test_addresses_may_be_names_ips_and_unix_sockets(address: str) -> None:
 
 
 def test_anchors_and_aliases_work() -> None:
-    settings = load("{caller: {control_planes: &all ['a:1', 'b:2']}, ext_proc: {advertise: *all}}", "h.yaml")
-    assert settings.ext_proc.advertise == ("a:1", "b:2")
+    settings = load("{caller: {control_planes: &all ['a:1', 'b:2']}, etcd: {endpoints: *all}}", "h.yaml")
+    assert settings.etcd.endpoints == ("a:1", "b:2")
 
 
 def test_words_that_yaml_1_1_takes_for_booleans_and_times_stay_words() -> None:
@@ -297,6 +297,27 @@ ONE_FAULT = [
         "name it or remove this",
     ),
     (
+        "ext_proc:\n  session_store:\n    url: unix:///run/v.sock?ssl_cert_reqs=none",
+        "3: ext_proc.session_store.url: 'unix:///run/v.sock?ssl_cert_reqs=none' must end with the path, or a "
+        "database's number after it, such as ?db=1",
+    ),
+    (
+        "ext_proc:\n  session_store:\n    url: redis://h\n    username: u",
+        "4: ext_proc.session_store.username: needs ext_proc.session_store.password_file too; give it or remove this",
+    ),
+    (
+        "ext_proc:\n  workers: 2",
+        "2: ext_proc.workers: 2 filter workers would each keep a format tier of their own for a session; name a Redis "
+        "or Valkey in ext_proc.session_store.url, run one worker, or look for no sessions: "
+        "policy.sessions: {headers: [], body_fields: []}",
+    ),
+    (
+        "ext_proc:\n  advertise: ['a:1', 'b:1', 'c:1']",
+        "2: ext_proc.advertise: 3 filter workers would each keep a format tier of their own for a session; name a "
+        "Redis or Valkey in ext_proc.session_store.url, run one worker, or look for no sessions: "
+        "policy.sessions: {headers: [], body_fields: []}",
+    ),
+    (
         "ext_proc:\n  session_store:\n    url: redis://h\n    ca_file: ca.pem",
         "4: ext_proc.session_store.ca_file: is for TLS, and redis://h is none; write rediss:// there or remove this",
     ),
@@ -411,6 +432,15 @@ def test_values_that_may_be_secrets_are_not_shown() -> None:
 
 def test_long_values_are_shortened() -> None:
     assert len(faults_of(f"gateway: {{address: {'a' * 5000}}}")[0]) < 200
+
+
+@pytest.mark.parametrize(
+    "way_out",
+    ["ext_proc: {workers: 2, session_store: {url: redis://h}}", "policy: {sessions: {headers: [], body_fields: []}}"],
+)
+def test_several_workers_are_taken_with_a_store_or_without_sessions(way_out: str) -> None:
+    text = way_out if "workers" in way_out else f"ext_proc: {{workers: 2}}\n{way_out}"
+    assert load(text, "h.yaml").ext_proc.workers == 2
 
 
 def test_at_most_a_bounded_number_of_faults_is_told() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from controlplane.model import Ask, Endpoint, HttpRequest, Refusal
 from controlplane.policy.ask import Body, endpoint_of, parse
-from controlplane.policy.settings import Policy, SessionRules
+from controlplane.policy.settings import REQUEST_ID_HEADERS, Policy, SessionRules
 from support.asks import make_ask, make_chat, make_request
 
 POLICY = Policy()
@@ -313,9 +313,31 @@ def test_sessions_come_from_headers_first_then_from_the_body() -> None:
     assert make_ask({"user": "someone"}, policy=by_user).session == "someone"
 
 
+@pytest.mark.parametrize("name", SessionRules().headers)
+def test_each_of_the_usual_headers_names_a_session(name: str) -> None:
+    assert make_ask({}, headers={name: "s"}).session == "s"
+    assert make_ask(b"not read", "/v1/audio/transcriptions", headers={name: "s"}).session == "s"
+    assert make_ask({"session_id": "b"}, headers={name: ""}).session == "b"
+
+
+def test_a_header_may_be_configured_in_any_case() -> None:
+    rules = Policy(sessions=SessionRules(headers=("X-Chat-Id",)))
+    assert make_ask({}, headers={"x-chat-id": "s"}, policy=rules).session == "s"
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"])
+def test_body_fields_name_a_session_whatever_the_api(path: str) -> None:
+    by_user = Policy(sessions=SessionRules(body_fields=(*SessionRules().body_fields, "user")))
+    for body in ({"metadata": {"session_id": "s"}}, {"session_params": {"session_id": "s"}}, {"session_id": "s"}):
+        assert make_ask({"messages": [], **body}, path).session == "s"
+        assert make_ask({"messages": [], "user": "u", **body}, path, policy=by_user).session == "s"
+    assert make_ask({"messages": [], "user": "u"}, path).session is None
+    assert make_ask({"messages": [], "user": "u"}, path, policy=by_user).session == "u"
+
+
 def test_a_request_id_is_never_a_session() -> None:
-    headers = {"x-request-id": "1", "traceparent": "2", "x-correlation-id": "3"}
-    careless = Policy(sessions=SessionRules(headers=("x-request-id", "traceparent")))
+    headers = dict.fromkeys(REQUEST_ID_HEADERS, "1")
+    careless = Policy(sessions=SessionRules(headers=(*REQUEST_ID_HEADERS, "X-Request-ID")))
     assert make_ask({}, headers=headers).session is None
     assert make_ask({}, headers=headers, policy=careless).session is None
 
