@@ -38,3 +38,16 @@ class Latest(Generic[T]):
                 yield value
             else:
                 await self._changed.wait()
+
+
+async def changes_of_both(one: Latest[T], other: Latest[Known]) -> AsyncGenerator[tuple[T, Known], None]:
+    """Both values, and again after each change of either."""
+    while True:
+        waiting = [asyncio.ensure_future(one.next()), asyncio.ensure_future(other.next())]
+        try:
+            await asyncio.sleep(0)  # both wait from here on, so that no change from now on is missed
+            yield one.value, other.value
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waiting:
+                each.cancel()

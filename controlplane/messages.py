@@ -107,6 +107,7 @@ def node_load(message: node_pb2.LoadReport, reported_at: float) -> NodeLoad:
         tokens_per_second=message.tokens_per_second if message.HasField("tokens_per_second") else None,
         ttft_seconds=message.ttft_seconds if message.HasField("ttft_seconds") else None,
         healthy=message.healthy,
+        uncounted=message.uncounted,
         reported_at=reported_at,
     )
 
@@ -119,6 +120,7 @@ def node_load_message(load: NodeLoad) -> node_pb2.LoadReport:
         tokens_per_second=load.tokens_per_second,
         ttft_seconds=load.ttft_seconds,
         healthy=load.healthy,
+        uncounted=load.uncounted,
     )
 
 
@@ -210,6 +212,8 @@ def decision_message(decision: Decision) -> decision_pb2.Decision:
         pinned=decision.pinned or "",
         refusal=_refusal_message(decision.refusal) if decision.refusal else None,
         stream=decision.stream,
+        waited_seconds=decision.waited_seconds,
+        waits_for=decision.waits_for,
     )
 
 

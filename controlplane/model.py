@@ -58,6 +58,7 @@ class Action(StrEnum):
 
     PASS = "pass"  # noqa: S105 - what is done, no password
     REJECT = "reject"
+    QUEUE = "queue"  # wait until a pool that may serve it has room, then decide again
     ANSWER = "answer"  # Headrace answers itself, such as the list of models
 
 
@@ -125,7 +126,8 @@ class NodeSession:
 class NodeLoad:
     """One load report. `kv_cache_use` is a share; None is unknown, which is not the same as idle.
 
-    `reported_at` is in Unix seconds by the control plane's clock when the report arrived.
+    `uncounted` says that the engine does not tell what runs and waits, which are then 0. `reported_at` is in Unix
+    seconds by the control plane's clock when the report arrived.
     """
 
     running: int
@@ -134,6 +136,7 @@ class NodeLoad:
     tokens_per_second: float | None = None
     ttft_seconds: float | None = None
     healthy: bool = True
+    uncounted: bool = False
     reported_at: float = 0.0
 
 
@@ -341,6 +344,9 @@ class Reason(StrEnum):
     TIER_QUIESCING = "tier_quiescing"  # every node of the session's tier registered anew and takes new sessions only
     SETTLED_NODES_ONLY = "settled_nodes_only"  # of its pool, since the session goes on and other nodes quiesce
     SPILLED_UNDER_LOAD = "spilled_under_load"
+    WAITING_FOR_ROOM = "waiting_for_room"  # no pool that may serve it has room now
+    WAIT_TOO_LONG = "wait_too_long"
+    QUEUE_FULL = "queue_full"
     NEEDS_LONG_CONTEXT = "needs_long_context"
     EXCEEDS_EVERY_CONTEXT = "exceeds_every_context"  # the engine is left to refuse or to shorten
     NOT_CLASSIFIED = "not_classified"  # embeddings and unknown endpoints: by model alone
@@ -382,7 +388,11 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is done with a request and every reason for it. `cluster` is Envoy's, of all or some of the pool's nodes."""
+    """What is done with a request and every reason for it.
+
+    `cluster` is Envoy's, of all or some of the pool's nodes. `waits_for` names the clusters that a request to be queued
+    waits for, the best first; `waited_seconds` is how long one has waited that was.
+    """
 
     action: Action
     endpoint: Endpoint
@@ -398,3 +408,5 @@ class Decision:
     session: str | None = None
     stream: bool = False
     refusal: Refusal | None = None
+    waits_for: tuple[str, ...] = ()
+    waited_seconds: float = 0.0

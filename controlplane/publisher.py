@@ -116,6 +116,7 @@ class Publisher:
             table=compile_table(message.version, fleet.pools, policy),
             table_message=message,
             policy_overridden=self._policy.overridden,
+            workers=state.workers,
         )
 
     def _policy_of(self, document: bytes | None) -> _PolicyInForce:

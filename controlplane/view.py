@@ -14,7 +14,8 @@ from headrace_protos.headrace.v1 import fleet_pb2
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """`sessions` and `loads` by node id. `table_message` is `table` as filters receive it."""
+    """`sessions` and `loads` by node id. `table_message` is `table` as filters receive it. `workers` are the filter
+    workers that watch any control plane, as far as etcd knows."""
 
     sessions: Mapping[str, NodeSession]
     loads: Mapping[str, NodeLoad]
@@ -22,6 +23,7 @@ class View:
     table: RoutingTable
     table_message: fleet_pb2.RoutingTable
     policy_overridden: bool
+    workers: frozenset[str] = frozenset()
 
 
 CurrentView = Latest[View | None]

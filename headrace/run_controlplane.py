@@ -10,6 +10,7 @@ from importlib import metadata
 
 from controlplane.config.addresses import dialable
 from controlplane.config.settings import Settings
+from controlplane.crediting import Crediting
 from controlplane.etcd.client import EtcdClient
 from controlplane.fleet import pools_of
 from controlplane.gateway import is_led_to, pool_clusters, snapshot_of
@@ -24,6 +25,7 @@ from controlplane.policy.settings import Policy
 from controlplane.publisher import Publisher
 from controlplane.registry.following import FleetFollower
 from controlplane.registry.keys import Keys
+from controlplane.registry.presence import WorkerPresence
 from controlplane.registry.store import NodeStore
 from controlplane.services import access_log, admin, fleet, registry
 from controlplane.services.access import BearerTokens
@@ -84,7 +86,18 @@ class ControlPlane:
         self._sessions = SessionHistory(settings.gateway.route_timeout)
         self._decisions = RecentDecisions(settings.control_plane.recent_decisions)
         self._discovery = DiscoveryService(_XdsObserver(metrics), f"headrace-{settings.cluster}")
-        self._fleet = fleet.FleetServicer(self._current, self._decisions, self._status, time.time)
+        self._crediting = Crediting(self._current, time.time)
+        self._fleet = fleet.FleetServicer(
+            self._current,
+            self._crediting.rooms,
+            self._decisions,
+            self._status,
+            time.time,
+            heartbeat=settings.control_plane.heartbeat,
+        )
+        self._presence = WorkerPresence(
+            client, keys, self._fleet.filter_workers, lease_seconds=int(settings.control_plane.lease)
+        )
         self._fleet_health = Health([registry.SERVICE, fleet.SERVICE, admin.SERVICE])
         self._envoy_health = Health([DISCOVERY_SERVICE, access_log.SERVICE])
 
@@ -135,6 +148,8 @@ class ControlPlane:
                 working = [
                     tasks.create_task(self._follower.run()),
                     tasks.create_task(self._publisher.run(self._follower.states())),
+                    tasks.create_task(self._crediting.run()),
+                    tasks.create_task(self._presence.run()),
                     tasks.create_task(self._become_ready()),
                     tasks.create_task(self._watch_surroundings()),
                 ]
@@ -185,6 +200,7 @@ class ControlPlane:
 
     def _record(self, recorded: decision_pb2.RecordedDecision) -> None:
         self._decisions.add(recorded)
+        self._crediting.request_finished(recorded)
         self._metrics.request_finished(recorded)
         self._composition.request_finished(recorded)
 
@@ -216,7 +232,7 @@ class ControlPlane:
         while True:
             self._metrics.etcd_up(self._follower.trouble is None)
             self._metrics.envoys(len(self._discovery.states()))
-            self._metrics.filter_workers(len(self._fleet.filter_workers))
+            self._metrics.filter_workers(len(self._fleet.filter_workers.value))
             self._assess_composition()
             await asyncio.sleep(TICK_SECONDS)
 
@@ -247,7 +263,7 @@ class ControlPlane:
                 view_fault=self._publisher.view_fault,
                 snapshot_version=snapshot.version if snapshot else "",
                 envoys=tuple(_envoy_status(state) for state in self._discovery.states()),
-                filter_workers=self._fleet.filter_workers,
+                filter_workers=tuple(sorted(self._fleet.filter_workers.value)),
                 now=time.time(),
                 assessment=self._composition.last,
             ),

@@ -39,6 +39,7 @@ async def run_ext_proc(settings: Settings, worker: int) -> None:
                 random.random,
                 health=next_port(settings.ext_proc.health, worker),
                 max_body_bytes=settings.gateway.max_body_bytes,
+                max_wait=settings.gateway.max_wait,
                 session_store=_session_store(settings),
             )
             await server.run(stop)

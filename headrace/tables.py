@@ -40,7 +40,18 @@ def show_nodes(nodes: Iterable[fleet_pb2.Node]) -> None:
 
 def show_pools(pools: Iterable[fleet_pb2.Pool]) -> None:
     table = _table(
-        "pool", "model", "tier", "formats", "gain", "context", "nodes", "sequences", "running", "waiting", "KV cache"
+        "pool",
+        "model",
+        "tier",
+        "formats",
+        "gain",
+        "context",
+        "nodes",
+        "sequences",
+        "running",
+        "waiting",
+        "KV cache",
+        "room for",
     )
     for pool in pools:
         has_load = pool.HasField("load")
@@ -56,6 +67,7 @@ def show_pools(pools: Iterable[fleet_pb2.Pool]) -> None:
             _marked(str(pool.load.running) if has_load else "?", overridden="running" in pool.overridden),
             _marked(str(pool.load.waiting) if has_load else "?", overridden="waiting" in pool.overridden),
             _marked(_share(pool.load) if has_load else "?", overridden="kv_cache_use" in pool.overridden),
+            str(pool.free) if pool.HasField("free") else "?",
         )
     _print(table)
 
@@ -75,7 +87,18 @@ def show_overrides(overrides: Iterable[admin_pb2.Override]) -> None:
 
 def show_decisions(decisions: Iterable[decision_pb2.RecordedDecision]) -> None:
     table = _table(
-        "time", "model", "verdict", "budget", "pool", "why", "status", "node", "first byte", "whole", "tokens"
+        "time",
+        "model",
+        "verdict",
+        "budget",
+        "pool",
+        "why",
+        "status",
+        "node",
+        "waited",
+        "first byte",
+        "whole",
+        "tokens",
     )
     for recorded in decisions:
         decision, outcome = recorded.decision, recorded.outcome
@@ -91,6 +114,7 @@ def show_decisions(decisions: Iterable[decision_pb2.RecordedDecision]) -> None:
             ),
             status(outcome),
             escape(outcome.node_id or outcome.upstream or "-"),
+            _milliseconds(decision.waited_seconds) if decision.waited_seconds else "-",
             _milliseconds(outcome.first_byte_seconds) if outcome.HasField("first_byte_seconds") else "-",
             _milliseconds(outcome.duration_seconds),
             tokens(outcome),
@@ -123,9 +147,8 @@ def show_status(status: fleet_pb2.GetStatusResponse) -> None:
 def show_explanation(decision: decision_pb2.Decision) -> None:
     console = _console()
     where = f"[bold]{escape(decision.pool)}[/]" if decision.pool else "[bold]nowhere[/]"
-    console.print(
-        f"{decision.action}: {escape(decision.endpoint)} of {escape(decision.model or 'no model')} goes to {where}"
-    )
+    goes = f"waits for {escape(' or '.join(decision.waits_for))}" if decision.waits_for else f"goes to {where}"
+    console.print(f"{decision.action}: {escape(decision.endpoint)} of {escape(decision.model or 'no model')} {goes}")
     console.print(f"why: {escape(', '.join(decision.reasons))}")
     if decision.HasField("refusal"):
         console.print(f"[red]{decision.refusal.status} {decision.refusal.code}[/]: {escape(decision.refusal.message)}")

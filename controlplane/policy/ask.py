@@ -331,16 +331,19 @@ def _is_structured(body: Body) -> bool:
     return not _is_null(body.text) and _text_format_type(body.text) not in {None, "text"}
 
 
-def _format_type(raw: msgspec.Raw) -> object:
-    value = msgspec.json.decode(raw)
-    return value.get("type") if isinstance(value, dict) else None
+def _format_type(raw: msgspec.Raw) -> str | None:
+    return _type_of(msgspec.json.decode(raw))
 
 
-def _text_format_type(raw: msgspec.Raw) -> object:
+def _text_format_type(raw: msgspec.Raw) -> str | None:
     """The `format` of the responses API's `text` field, which also has fields that say nothing of structure."""
     value = msgspec.json.decode(raw)
-    form = value.get("format") if isinstance(value, dict) else None
-    return form.get("type") if isinstance(form, dict) else None
+    return _type_of(value.get("format")) if isinstance(value, dict) else None
+
+
+def _type_of(form: object) -> str | None:
+    kind = form.get("type") if isinstance(form, dict) else None
+    return kind if isinstance(kind, str) else None
 
 
 def _wants_logprobs(body: Body) -> bool:

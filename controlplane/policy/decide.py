@@ -5,6 +5,9 @@ Pure: the same request, table and pin give the same decision, in the filter, in 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from controlplane.model import (
     Action,
     Ask,
@@ -34,8 +37,16 @@ from controlplane.policy.table import Candidate, RoutingTable
 # A refusal names at most this many of the models that there are.
 _MODELS_NAMED = 10
 
+# Whether a request may go to the cluster of this name now, without waiting.
+Free = Callable[[str], bool]
 
-def decide(ask: Ask, table: RoutingTable, pin: FormatTier | None) -> Decision:
+
+def anywhere(_: str) -> bool:
+    """What is free as long as nothing is known of anybody's room."""
+    return True
+
+
+def decide(ask: Ask, table: RoutingTable, pin: FormatTier | None, free: Free = anywhere) -> Decision:
     """What is done with a request. `pin` is the tier that its session was pinned to, None for a new one or none."""
     if ask.endpoint is Endpoint.MODELS:
         return Decision(Action.ANSWER, ask.endpoint, "", (Reason.LISTED_MODELS,))
@@ -47,7 +58,7 @@ def decide(ask: Ask, table: RoutingTable, pin: FormatTier | None) -> Decision:
     candidates = table.pools_of(name)
     if not candidates:
         return refused(_unknown_model(name, table), Reason.UNKNOWN_MODEL, ask, model=_shown(name))
-    return _choose(ask, candidates, table, pin)
+    return _choose(ask, candidates, table, pin, free)
 
 
 def requested_model(ask: Ask, table: RoutingTable) -> str | None:
@@ -75,7 +86,28 @@ def refused(
     )
 
 
-def _choose(ask: Ask, candidates: tuple[Candidate, ...], table: RoutingTable, pin: FormatTier | None) -> Decision:
+def not_served(waiting: Decision, reason: Reason, seconds: float, retry_after: float) -> Decision:
+    """The refusal of a request that is to wait no longer; it has waited for `seconds`."""
+    kind = f" in a {waiting.pinned.value} format" if waiting.pinned else ""
+    message = f"No node that serves `{waiting.model}`{kind} has room"
+    if reason is Reason.QUEUE_FULL:
+        message += ", and too many requests wait for it"
+    else:
+        message += f"; the request has waited {seconds:.1f} s"
+    return replace(
+        waiting,
+        action=Action.REJECT,
+        reasons=(reason, *(r for r in waiting.reasons if r is not Reason.WAITING_FOR_ROOM)),
+        waited_seconds=seconds,
+        refusal=Refusal(
+            429, "rate_limit_error", "no_capacity", f"{message}. Try again later.", retry_after=retry_after
+        ),
+    )
+
+
+def _choose(
+    ask: Ask, candidates: tuple[Candidate, ...], table: RoutingTable, pin: FormatTier | None, free: Free
+) -> Decision:
     rules = table.policy.selection
     sensitivity: Sensitivity | None = None
     budget: Budget | None = None
@@ -99,11 +131,15 @@ def _choose(ask: Ask, candidates: tuple[Candidate, ...], table: RoutingTable, pi
             need = need_of_preference(*preference, tokens, candidates, rules)
         else:
             need = need_of(sensitivity.verdict, tokens, candidates, rules)
+    # Most have room, and are taken as they are in the table.
+    candidates = tuple(c if free(_cluster(c.pool, need)) else replace(c, free=False) for c in candidates)
     selection = select(need, candidates, rules.weights)
     model = candidates[0].pool.model
     reasons = selection.reasons + tuple(reason for reason in extra if reason not in selection.reasons)
     refusal: Refusal | None = None
-    if selection.pool is None:
+    if selection.waits_for:
+        reasons = (*reasons, Reason.WAITING_FOR_ROOM)
+    elif selection.pool is None:
         quiescing = {found.pool for found in selection.alternatives if found.excluded_by == QUIESCING}
         if quiescing:  # waiting helps for sure, and for how long is known
             reasons = (Reason.TIER_QUIESCING, *reasons)
@@ -112,12 +148,12 @@ def _choose(ask: Ask, candidates: tuple[Candidate, ...], table: RoutingTable, pi
             reasons = (Reason.NO_READY_NODE, *reasons)
             refusal = _no_ready_node(model, need.tier, rules.retry_after_seconds)
     return Decision(
-        action=Action.PASS if refusal is None else Action.REJECT,
+        action=Action.REJECT if refusal else Action.QUEUE if selection.waits_for else Action.PASS,
         endpoint=ask.endpoint,
         model=model,
         reasons=reasons,
         pool=selection.pool,
-        cluster=_cluster(selection.pool, need),
+        cluster=_cluster(selection.pool, need) if selection.pool else "",
         sensitivity=sensitivity,
         budget=budget,
         alternatives=selection.alternatives,
@@ -125,12 +161,11 @@ def _choose(ask: Ask, candidates: tuple[Candidate, ...], table: RoutingTable, pi
         session=ask.session,
         stream=ask.stream,
         refusal=refusal,
+        waits_for=tuple(_cluster(pool, need) for pool in selection.waits_for),
     )
 
 
-def _cluster(pool: Pool | None, need: Need) -> str:
-    if pool is None:
-        return ""
+def _cluster(pool: Pool, need: Need) -> str:
     return pool.name if need.goes_on else pool.open_cluster
 
 

@@ -8,48 +8,52 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from controlplane.model import Ask, Decision, FormatTier, HttpRequest, Reason, Refusal
+from controlplane.model import Action, Ask, Decision, FormatTier, HttpRequest, Reason, Refusal
 from controlplane.policy.ask import endpoint_of, parse
 from controlplane.policy.budget import sequence_tokens
-from controlplane.policy.decide import decide, refused
+from controlplane.policy.decide import Free, anywhere, decide, refused
 from controlplane.policy.select import CONTEXT_TOO_SMALL
 from controlplane.policy.table import RoutingTable, compile_table, without_loads
 
 
-def explain_request(request: HttpRequest, table: RoutingTable) -> Decision:
+def explain_request(request: HttpRequest, table: RoutingTable, free: Free = anywhere) -> Decision:
     """The decision about a request of a new session, as the filter would make it, with what would change it."""
     ask = parse(request, table.policy)
     if isinstance(ask, Refusal):
         return refused(ask, Reason.BAD_REQUEST, endpoint=endpoint_of(request.method, request.path))
-    return explain(ask, table, None)
+    return explain(ask, table, None, free)
 
 
-def explain(ask: Ask, table: RoutingTable, pin: FormatTier | None) -> Decision:
+def explain(ask: Ask, table: RoutingTable, pin: FormatTier | None, free: Free = anywhere) -> Decision:
     """The decision about a request, with what would change it."""
-    decision = decide(ask, table, pin)
-    return replace(decision, would_change=would_change(ask, table, pin, decision))
+    decision = decide(ask, table, pin, free)
+    return replace(decision, would_change=would_change(ask, table, pin, decision, free))
 
 
-def would_change(ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: Decision) -> tuple[str, ...]:
+def would_change(
+    ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: Decision, free: Free = anywhere
+) -> tuple[str, ...]:
     """Sentences, each naming one change and what it would do; empty for a request that is not classified."""
     if decision.sensitivity is None:
         return ()
     return (
-        *_another_temperature(ask, table, pin, decision),
+        *_another_temperature(ask, table, pin, decision, free),
         *_fewer_tokens(ask, table, decision),
-        *_another_gain(ask, table, pin, decision),
+        *_another_gain(ask, table, pin, decision, free),
         *_no_load(ask, table, pin, decision),
-        *_no_pin(ask, table, pin, decision),
+        *_no_pin(ask, table, pin, decision, free),
     )
 
 
-def _another_temperature(ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: Decision) -> Iterator[str]:
+def _another_temperature(
+    ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: Decision, free: Free
+) -> Iterator[str]:
     rules = table.policy.sensitivity
     hot = rules.hot_temperature
     tried = (("temperature 0", 0.0), (f"temperature {hot:g}", hot), (f"temperature above {hot:g}", hot + 0.1))
     told = {decision.sensitivity.verdict} if decision.sensitivity else set()
     for words, temperature in tried:
-        other = decide(replace(ask, temperature=temperature), table, pin)
+        other = decide(replace(ask, temperature=temperature), table, pin, free)
         if other.sensitivity and other.sensitivity.verdict not in told:
             told.add(other.sensitivity.verdict)
             yield f"{words} would make it {other.sensitivity.verdict.value}{_and_send(decision, other)}"
@@ -71,7 +75,9 @@ def _fewer_tokens(ask: Ask, table: RoutingTable, decision: Decision) -> Iterator
             yield f"{excess} fewer {kind} tokens would fit {pool.name} ({pool.max_context} tokens)"
 
 
-def _another_gain(ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: Decision) -> Iterator[str]:
+def _another_gain(
+    ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: Decision, free: Free
+) -> Iterator[str]:
     """Only of a tolerant request that was free to go to either tier."""
     least = table.policy.gain.worthwhile
     if Reason.TOLERANT_GAINS_TOO_LITTLE in decision.reasons:
@@ -82,7 +88,7 @@ def _another_gain(ask: Ask, table: RoutingTable, pin: FormatTier | None, decisio
         return
     quantized = [pool for pool in table.pools if pool.model == decision.model and pool.tier is FormatTier.QUANTIZED]
     others = (replace(pool, gain=gain) if pool in quantized else pool for pool in table.pools)
-    other = decide(ask, compile_table(table.version, others, table.policy), pin)
+    other = decide(ask, compile_table(table.version, others, table.policy), pin, free)
     if _target(other) != _target(decision):
         expected = ", ".join(f"{pool.gain:g} in {pool.name}" for pool in quantized)
         yield f"{says} would send it to {_target(other)}; expected are {expected}"
@@ -92,14 +98,16 @@ def _no_load(ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: De
     if all(pool.load is None for pool in table.pools):
         return
     other = decide(ask, without_loads(table), pin)
+    if decision.action is Action.QUEUE:
+        yield f"with room it would go to {_target(other)}"
     if other.pool and decision.pool and other.pool.name != decision.pool.name:
         yield f"without load it would go to {other.pool.name}"
 
 
-def _no_pin(ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: Decision) -> Iterator[str]:
+def _no_pin(ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: Decision, free: Free) -> Iterator[str]:
     if pin is None:
         return
-    other = decide(ask, table, None)
+    other = decide(ask, table, None, free)
     if _target(other) != _target(decision):
         yield f"as a new session it would go to {_target(other)}"
 
@@ -109,4 +117,7 @@ def _and_send(decision: Decision, other: Decision) -> str:
 
 
 def _target(decision: Decision) -> str:
+    """Where a request goes; where one that has to wait would go first."""
+    if decision.waits_for:
+        return decision.waits_for[0]
     return decision.pool.name if decision.pool else "no pool"

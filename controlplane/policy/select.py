@@ -34,11 +34,15 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The chosen pool, None when there is none, with the reasons, and every pool that was looked at."""
+    """The chosen pool, None when there is none, with the reasons, and every pool that was looked at.
+
+    Where no pool that could serve has room now, `waits_for` are these, the best first.
+    """
 
     pool: Pool | None
     reasons: tuple[Reason, ...]
     alternatives: tuple[Alternative, ...]
+    waits_for: tuple[Pool, ...] = ()
 
 
 # --- filters: whether a pool can serve -----------------------------------------------------------------------------
@@ -75,6 +79,8 @@ FILTERS: tuple[tuple[str, Callable[[Need, Candidate], bool]], ...] = (
 
 def room(need: Need, candidate: Candidate) -> float:
     """1 where the request need not wait. The preferred pool is left only when overloaded, others must have room."""
+    if not candidate.free:
+        return 0.0
     if candidate.has_room:
         return 1.0
     preferred = candidate.context_rank == need.preferred_rank and tier(need, candidate) == 1.0
@@ -124,9 +130,10 @@ SCORES: tuple[tuple[str, Callable[[Need, Candidate], float]], ...] = (
 
 
 def select(need: Need, candidates: tuple[Candidate, ...], weights: ScoreWeights) -> Selection:
-    """The best of the candidates, which are in the order of their names: of equals the first one is taken."""
+    """The best of the free candidates, which are in the order of their names: of equals the first one is taken."""
     best: Candidate | None = None
     best_total = -1.0
+    without_room: list[tuple[float, Pool]] = []
     serving: list[Candidate] = []
     too_small: list[Candidate] = []
     alternatives: list[Alternative] = []
@@ -146,10 +153,13 @@ def select(need: Need, candidates: tuple[Candidate, ...], weights: ScoreWeights)
             scores.append((name, mark))
             total += mark * getattr(weights, name)
         alternatives.append(Alternative(pool.name, None, tuple(scores), total, pool.overridden))
-        if total > best_total:
+        if not candidate.free:
+            without_room.append((total, pool))
+        elif total > best_total:
             best, best_total = candidate, total
     if best is None:
-        return Selection(None, need.reasons, tuple(alternatives))
+        without_room.sort(key=lambda found: -found[0])
+        return Selection(None, need.reasons, tuple(alternatives), tuple(pool for _, pool in without_room))
     return Selection(best.pool, need.reasons + _reasons_of(need, best, serving, too_small), tuple(alternatives))
 
 

@@ -244,6 +244,20 @@ class SelectionRules:
     retry_after_seconds: Annotated[float, Ge(1), Le(3600)] = 5
 
 
+# --- waiting -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRules:
+    """Bounds of waiting for room in the filter; who is beyond them gets 429.
+
+    `longest_seconds` is for one request, and counts up to `gateway.max_wait`; `most_waiting` is of one filter worker.
+    """
+
+    longest_seconds: Annotated[float, Ge(0), Le(3600)] = 30.0
+    most_waiting: Annotated[int, Ge(0), Le(100_000)] = 1000
+
+
 # --- sessions ------------------------------------------------------------------------------------------------------
 
 
@@ -353,6 +367,7 @@ class Policy:
     )
     gain: GainRules = GainRules()
     selection: SelectionRules = SelectionRules()
+    waiting: WaitingRules = WaitingRules()
     sessions: SessionRules = SessionRules()
     tenants: TenantRules = TenantRules()
     composition: CompositionRules = CompositionRules()

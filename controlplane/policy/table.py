@@ -18,6 +18,7 @@ class Candidate:
     `context_rank` counts context classes from the smallest. `overloaded` says that requests should leave it, `has_room`
     that it can take those of others; a pool may be neither. `headroom` and `fidelity` are 0 to 1, 1 is best.
     `pays` says that a tolerant request is served better enough by it than by a full one of the same hardware.
+    `free` says that a request may go there now without waiting.
     """
 
     pool: Pool
@@ -30,6 +31,7 @@ class Candidate:
     headroom: float
     fidelity: float
     pays: bool
+    free: bool = True
 
 
 @dataclass(frozen=True, slots=True)

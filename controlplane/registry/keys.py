@@ -7,14 +7,15 @@
     remembered/<node_id>     the node session once more, as JSON, without a lease
     last/<node_id>           the last session that the node had, as JSON; kept for a while after it has ended
     last/<ip:port>           the last session at the address, likewise
+    workers/<worker_id>      the name of the control plane that the filter worker watches
     policy                   the policy that operators set, as they wrote it
     overrides/<pool>         what an operator has put in the place of a pool's load, as JSON
 
-The policy stays until it is reset. An override has a lease of its own, that of its duration. `last/` has none while the
-session lasts, and that of the quiescence after it: what registers meanwhile is known to have been there before.
-`remembered/` outlives the node's lease, so that a control plane that was away for longer knows whom to wait for: it is
-written and deleted in one transaction with `nodes/`, and after the lease has ended, deleted by the control planes that
-have given the node up. All else belongs to the node's lease and goes with it.
+The policy stays until it is reset. An override has a lease of its own, that of its duration; a worker has its control
+plane's. `last/` has none while the session lasts, and that of the quiescence after it: what registers meanwhile is
+known to have been there before. `remembered/` outlives the node's lease, so that a control plane that was away for
+longer knows whom to wait for: it is written and deleted in one transaction with `nodes/`, and after the lease has
+ended, deleted by the control planes that have given the node up. All else belongs to the node's lease and goes with it.
 """
 
 from __future__ import annotations
@@ -45,6 +46,13 @@ class Keys:
     @property
     def overrides(self) -> str:
         return f"{self.prefix}overrides/"
+
+    @property
+    def workers(self) -> str:
+        return f"{self.prefix}workers/"
+
+    def worker(self, worker_id: str) -> str:
+        return f"{self.workers}{worker_id}"
 
     def node(self, node_id: str) -> str:
         return f"{self.nodes}{node_id}"

@@ -29,12 +29,14 @@ Value = TypeVar("Value")
 class FleetState:
     """Node sessions and their last loads by node id, overrides by pool name, as of etcd's `revision`.
 
-    `policy` is the document that operators set, None when they set none. An override may be past its time.
+    `workers` are the ids of the filter workers that watch any control plane. `policy` is the document that operators
+    set, None when they set none. An override may be past its time.
     """
 
     sessions: Mapping[str, NodeSession] = field(default_factory=dict)
     loads: Mapping[str, NodeLoad] = field(default_factory=dict)
     overrides: Mapping[str, Override] = field(default_factory=dict)
+    workers: frozenset[str] = frozenset()
     policy: bytes | None = None
     revision: int = 0
 
@@ -60,6 +62,7 @@ class Mirror:
         self._loads: dict[str, LoadRecord] = {}
         self._remembered: dict[str, Remembered] = {}
         self._overrides: dict[str, Override] = {}
+        self._workers: set[str] = set()
         self._policy: bytes | None = None
         self._revision = 0
         self._away_at: float | None = None
@@ -70,6 +73,7 @@ class Mirror:
         """Takes a whole listing of the prefix. What happened before it was not seen: it ends an absence."""
         self.was_away(now)
         self._sessions, self._loads, self._remembered, self._overrides, self._policy = {}, {}, {}, {}, None
+        self._workers = set()
         for record in listing.records:
             self._take(record)
         remembered = sorted(self._remembered.values(), key=lambda each: each.mod_revision)
@@ -124,6 +128,8 @@ class Mirror:
             _set(self._remembered, node_id, Remembered(session, record.mod_revision) if session else None)
         elif pool := _below(self._keys.overrides, record.key):
             _set(self._overrides, pool, decode_override(record))
+        elif worker_id := _below(self._keys.workers, record.key):
+            self._workers.add(worker_id)
 
     def _drop(self, key: str) -> NodeSession | None:
         """Forgets a key; returns the node session that it held, if any."""
@@ -137,6 +143,8 @@ class Mirror:
             self._remembered.pop(node_id, None)
         elif pool := _below(self._keys.overrides, key):
             self._overrides.pop(pool, None)
+        elif worker_id := _below(self._keys.workers, key):
+            self._workers.discard(worker_id)
         return None
 
     def _finish(self, revision: int, known: Iterable[NodeSession], health: Health, now: float) -> None:
@@ -170,6 +178,7 @@ class Mirror:
             sessions=MappingProxyType(sessions),
             loads=MappingProxyType(loads),
             overrides=MappingProxyType(dict(self._overrides)),
+            workers=frozenset(self._workers),
             policy=self._policy,
             revision=self._revision,
         )

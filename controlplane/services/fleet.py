@@ -11,6 +11,8 @@ import grpc
 
 from controlplane.errors import UnavailableError
 from controlplane.fleet import pools_by_node
+from controlplane.latest import Latest, changes_of_both
+from controlplane.learning.rooms import Room, free_of, share_of
 from controlplane.ledger.recent import RecentDecisions
 from controlplane.messages import decision_message, node_load_message, node_spec_message, pool_message, timestamp
 from controlplane.model import HttpRequest
@@ -24,28 +26,32 @@ SERVICE = "headrace.v1.Fleet"
 DEFAULT_DECISIONS = 20
 MOST_DECISIONS = 10_000  # some 20 MB
 MAX_EXPLAINED_BYTES = 10 * 2**20
+LONGEST_WORKER_ID = 200
 
 
 class FleetServicer(fleet_pb2_grpc.FleetServicer):
-    """`clock` gives Unix seconds. `status_of` sums up the process around this service."""
+    """`rooms` is what the fleet has room for, `heartbeat` how often its nodes report, in seconds. `clock` gives Unix
+    seconds. `status_of` sums up the process around this service."""
 
     def __init__(
         self,
         current: CurrentView,
+        rooms: Latest[tuple[Room, ...]],
         decisions: RecentDecisions,
         status_of: Callable[[], fleet_pb2.GetStatusResponse],
         clock: Callable[[], float],
+        *,
+        heartbeat: float,
     ) -> None:
         self._current = current
+        self._rooms = rooms
+        self._heartbeat = heartbeat
         self._decisions = decisions
         self._status_of = status_of
         self._clock = clock
         self._watchers: Counter[str] = Counter()
-
-    @property
-    def filter_workers(self) -> tuple[str, ...]:
-        """The ids of those that watch the routing table now."""
-        return tuple(sorted(self._watchers))
+        self.filter_workers = Latest[frozenset[str]](frozenset())
+        """The ids of those that watch the routing table here now."""
 
     async def ListNodes(  # noqa: N802
         self, request: fleet_pb2.ListNodesRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -57,25 +63,57 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         self, request: fleet_pb2.ListPoolsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> fleet_pb2.ListPoolsResponse:
         view = await self._view(context)
-        pools = (pool for pool in view.fleet.pools if request.model in ("", pool.model))
-        return fleet_pb2.ListPoolsResponse(pools=[pool_message(pool) for pool in pools])
+        listed = []
+        for pool in view.fleet.pools:
+            if request.model in ("", pool.model):
+                message = pool_message(pool)
+                free = free_of(pool.open_cluster, self._rooms.value)
+                if free is not None:
+                    message.free = free
+                listed.append(message)
+        return fleet_pb2.ListPoolsResponse(pools=listed)
 
     async def WatchRoutingTable(  # noqa: N802
         self, request: fleet_pb2.WatchRoutingTableRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[fleet_pb2.WatchRoutingTableResponse]:
-        worker = request.worker_id or context.peer()
-        self._watchers[worker] += 1
-        sent = ""
+        worker = (request.worker_id or context.peer())[:LONGEST_WORKER_ID]
+        self._count_watcher(worker, 1)
+        sent, shared = "", None
         try:
-            async with aclosing(self._current.changes()) as views:
-                async for view in views:
+            async with aclosing(changes_of_both(self._current, self._rooms)) as changes:
+                async for view, rooms in changes:
+                    if view is None:
+                        continue
                     if view.table.version != sent:
                         sent = view.table.version
                         yield fleet_pb2.WatchRoutingTableResponse(table=view.table_message)
+                    if request.credits and rooms is not shared:
+                        shared = rooms
+                        yield fleet_pb2.WatchRoutingTableResponse(credits=self._credits_of(worker, rooms, view))
         finally:
-            self._watchers[worker] -= 1
-            if not self._watchers[worker]:
-                del self._watchers[worker]
+            self._count_watcher(worker, -1)
+
+    def _credits_of(self, worker: str, rooms: tuple[Room, ...], view: View) -> fleet_pb2.Credits:
+        """What cannot be divided goes to others each time that all nodes of a room have reported."""
+        workers = sorted(view.workers | self.filter_workers.value)
+        place, now = workers.index(worker), self._clock()
+        return fleet_pb2.Credits(
+            rooms=[
+                fleet_pb2.Room(
+                    clusters=room.clusters,
+                    free=None
+                    if room.free is None
+                    else share_of(room.free, place, len(workers), int(room.first_report // self._heartbeat)),
+                    report_age_seconds=max(now - room.mean_report, 0.0),
+                )
+                for room in rooms
+            ]
+        )
+
+    def _count_watcher(self, worker: str, more: int) -> None:
+        self._watchers[worker] += more
+        self._watchers = +self._watchers
+        self.filter_workers.put(frozenset(self._watchers))
 
     async def Explain(  # noqa: N802
         self, request: fleet_pb2.ExplainRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -94,6 +132,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
                 body=request.body,
             ),
             view.table,
+            lambda cluster: free_of(cluster, self._rooms.value) != 0,
         )
         return fleet_pb2.ExplainResponse(decision=decision_message(decision))
 

@@ -1,4 +1,5 @@
-"""Keeps the filter's routing table up to date by one of the control planes; the last one stays when all are away."""
+"""Keeps the filter's routing table and credits up to date by one of the control planes; the last ones stay when all are
+away."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from controlplane.errors import ConfigurationError
 from controlplane.fleet import FRESH_SECONDS
 from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.policy.table import RoutingTable, compile_table
+from ext_proc.credits import Share
 from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 
 _log = logging.getLogger(__name__)
@@ -35,6 +37,13 @@ def routing_table(message: fleet_pb2.RoutingTable) -> RoutingTable:
     return compile_table(message.version, tuple(messages.pool(p) for p in message.pools), policy)
 
 
+def shares(message: fleet_pb2.Credits) -> tuple[Share, ...]:
+    return tuple(
+        Share(tuple(room.clusters), room.free if room.HasField("free") else None, room.report_age_seconds)
+        for room in message.rooms
+    )
+
+
 class Observer(Protocol):
     """Told how the feed fares, for metrics."""
 
@@ -44,8 +53,8 @@ class Observer(Protocol):
 
 
 class Feed:
-    """Watches the routing table for as long as `run` runs: calls `on_table` with each new one, and `on_alone` when no
-    control plane has been heard for ALONE_SECONDS.
+    """Watches the routing table for as long as `run` runs: calls `on_table` with each new one, `on_credits`
+    with this worker's shares, and `on_alone` when no control plane has been heard for ALONE_SECONDS.
 
     A table that cannot be read, as of another version of Headrace, is not taken: the last one stays in force, and
     another control plane is tried. `dice` gives numbers in [0, 1) for the jitter of reconnects.
@@ -55,15 +64,17 @@ class Feed:
         self,
         targets: Sequence[ControlPlaneTarget],
         worker_id: str,
-        on_table: Callable[[RoutingTable], Awaitable[None]],
-        on_alone: Callable[[], None],
         observer: Observer,
         *,
+        on_table: Callable[[RoutingTable], Awaitable[None]],
+        on_credits: Callable[[tuple[Share, ...]], None],
+        on_alone: Callable[[], None],
         dice: Callable[[], float],
     ) -> None:
         self._targets = tuple(targets)
         self._worker_id = worker_id
         self._on_table = on_table
+        self._on_credits = on_credits
         self._on_alone = on_alone
         self._observer = observer
         self._dice = dice
@@ -89,11 +100,14 @@ class Feed:
         try:
             async with target.open() as channel:
                 stub = fleet_pb2_grpc.FleetStub(channel)
-                request = fleet_pb2.WatchRoutingTableRequest(worker_id=self._worker_id)
+                request = fleet_pb2.WatchRoutingTableRequest(worker_id=self._worker_id, credits=True)
                 async for update in stub.WatchRoutingTable(request, metadata=target.metadata):
+                    self._heard()
+                    if update.HasField("credits"):
+                        self._on_credits(shares(update.credits))
+                        continue
                     if not await self._take(update.table):
                         return False
-                    self._heard()
                     if not received:
                         received = True
                         self._observer.feed_connected(True)

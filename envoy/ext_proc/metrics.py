@@ -59,6 +59,14 @@ class FilterMetrics:
         self._sessions = Gauge(
             "headrace_session_pins", "Sessions whose pinned format tier this worker remembers.", registry=registry
         )
+        self._waiting = Gauge("headrace_waiting_requests", "Requests that wait for room.", registry=registry)
+        self._wait_seconds = Histogram(
+            "headrace_wait_seconds",
+            "How long requests waited for room that found none at first, by what became of them.",
+            ("outcome",),
+            registry=registry,
+            buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 30, 45, 60, 120),
+        )
 
         self._shown_pools: set[str] = set()
 
@@ -96,6 +104,12 @@ class FilterMetrics:
 
     def session_store_up(self, up: bool) -> None:
         self._store_up.set(int(up))
+
+    def waiting(self, count: int) -> None:
+        self._waiting.set(count)
+
+    def wait_ended(self, outcome: str, seconds: float) -> None:
+        self._wait_seconds.labels(outcome).observe(seconds)
 
     def count_sessions(self, count: int) -> None:
         self._sessions.set(count)

@@ -1,4 +1,4 @@
-"""What happens with one whole request: parse, look up its session, decide, remember the session, answer.
+"""What happens with one whole request: parse, look up its session, decide, wait for room, remember the session, answer.
 
 Never raises: a fault of our own is a 500 with a reason, logged without any part of the request. What the answer carries
 is bounded, whatever the request says and however many pools there are.
@@ -20,9 +20,9 @@ from opentelemetry import trace
 from opentelemetry.util.types import AttributeValue
 
 from controlplane.messages import decision_message
-from controlplane.model import Action, Ask, Decision, HttpRequest, Reason, Refusal
+from controlplane.model import Action, Ask, Decision, FormatTier, HttpRequest, Reason, Refusal
 from controlplane.policy.ask import endpoint_of, parse
-from controlplane.policy.decide import decide, refused
+from controlplane.policy.decide import decide, not_served, refused
 from controlplane.policy.pins import pin_key, tier_to_pin
 from controlplane.policy.table import RoutingTable
 from ext_proc import names
@@ -30,6 +30,7 @@ from ext_proc.answer import JSON, Answer, Reply, Route, error_body
 from ext_proc.exchange import TooLarge
 from ext_proc.pins import PinStore
 from ext_proc.rewrite import replace_model
+from ext_proc.waiting import Extend, Line, Place
 
 _log = logging.getLogger(__name__)
 _tracer = trace.get_tracer(__name__)
@@ -54,25 +55,29 @@ class Observer(Protocol):
 class Router:
     """Answers requests by the table in force. `table` returns None until the first one has arrived."""
 
-    def __init__(self, table: Callable[[], RoutingTable | None], pins: PinStore, observer: Observer) -> None:
+    def __init__(
+        self, table: Callable[[], RoutingTable | None], pins: PinStore, line: Line, observer: Observer
+    ) -> None:
         self._table = table
         self._pins = pins
+        self._line = line
         self._observer = observer
 
-    async def answer(self, request: HttpRequest | TooLarge) -> Answer:
+    async def answer(self, request: HttpRequest | TooLarge, extend: Extend) -> Answer:
+        """`extend` is called where the answer takes longer than usual."""
         started = time.perf_counter()
         with _tracer.start_as_current_span("headrace.decide") as span:
             try:
-                decision, answer = await self._answer(request)
+                decision, answer = await self._answer(request, extend)
             except Exception as error:
                 _log.error("internal error while deciding error=%s at=%s", type(error).__name__, _place(error))
                 decision, answer = _refusal(request, _INTERNAL_ERROR, Reason.INTERNAL_ERROR)
             if span.is_recording():
                 span.set_attributes(_span_attributes(decision))
-        self._observer.decided(decision, time.perf_counter() - started)
+        self._observer.decided(decision, max(time.perf_counter() - started - decision.waited_seconds, 0.0))
         return answer
 
-    async def _answer(self, request: HttpRequest | TooLarge) -> tuple[Decision, Answer]:
+    async def _answer(self, request: HttpRequest | TooLarge, extend: Extend) -> tuple[Decision, Answer]:
         if isinstance(request, TooLarge):
             return _refusal(request, _too_large(request.limit), Reason.BODY_TOO_LARGE)
         table = self._table()
@@ -81,7 +86,7 @@ class Router:
         ask = parse(request, table.policy)
         if isinstance(ask, Refusal):
             return _refusal(request, ask, Reason.BAD_REQUEST)
-        decision = await self._decide(ask, table)
+        decision = await self._decide(ask, table, extend)
         if decision.action is Action.ANSWER:
             return decision, _list_models(decision, table)
         if decision.refusal is not None or decision.pool is None:
@@ -92,13 +97,26 @@ class Router:
             body = replace_model(request.body, decision.pool.served_name)
         return decision, Route(decision.cluster, _metadata(decision, debug=ask.debug), body)
 
-    async def _decide(self, ask: Ask, table: RoutingTable) -> Decision:
+    async def _decide(self, ask: Ask, table: RoutingTable, extend: Extend) -> Decision:
+        """Decides as often as it has to wait for room, each time by the table and the pin of that moment."""
+        with self._line.place() as place:
+            decision = await self._decide_now(ask, table, place)
+            while decision.action is Action.QUEUE:
+                refused_for = await place.wait(decision.waits_for, extend)
+                table = self._table() or table
+                if refused_for is not None:
+                    retry_after = table.policy.selection.retry_after_seconds
+                    return not_served(decision, refused_for, place.waited_seconds, retry_after)
+                decision = await self._decide_now(ask, table, place)
+        return replace(decision, waited_seconds=place.waited_seconds) if place.waited_seconds else decision
+
+    async def _decide_now(self, ask: Ask, table: RoutingTable, place: Place) -> Decision:
         """A session's first decision pins its format tier; of filters that race, all obey the first."""
         key = pin_key(ask, table)
         if key is None:
-            return decide(ask, table, None)
+            return _decided(ask, table, None, place)
         pin = await self._pins.get(key)
-        decision = decide(ask, table, pin)
+        decision = _decided(ask, table, pin, place)
         tier = tier_to_pin(decision)
         if tier is None or tier is pin:
             return decision
@@ -106,7 +124,17 @@ class Router:
             await self._pins.replace(key, tier)
             return decision
         winner = await self._pins.set_first(key, tier)
-        return decision if winner is tier else decide(ask, table, winner)
+        return decision if winner is tier else _decided(ask, table, winner, place)
+
+
+def _decided(ask: Ask, table: RoutingTable, pin: FormatTier | None, place: Place) -> Decision:
+    """The decision; with it the place holds the credit that it needs."""
+    decision = decide(ask, table, pin, place.is_free)
+    if decision.action is Action.PASS:
+        place.hold(decision.cluster)
+    else:
+        place.give_back()
+    return decision
 
 
 def _place(error: BaseException) -> str:
@@ -185,6 +213,8 @@ def _summary(decision: Decision) -> str:
         summary["prompt_tokens"] = decision.budget.prompt_tokens
         summary["output_tokens"] = decision.budget.output_tokens
         summary["category"] = decision.budget.category
+    if decision.waited_seconds:
+        summary["waited_seconds"] = round(decision.waited_seconds, 3)
     return json.dumps(summary, separators=(",", ":"))
 
 
@@ -201,4 +231,6 @@ def _span_attributes(decision: Decision) -> dict[str, AttributeValue]:
         attributes["headrace.verdict"] = decision.sensitivity.verdict
     if decision.budget is not None:
         attributes["headrace.budget.tokens"] = decision.budget.total
+    if decision.waited_seconds:
+        attributes["headrace.waited_seconds"] = decision.waited_seconds
     return attributes

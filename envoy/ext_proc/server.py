@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.grpc_serving import bind, new_server
 from controlplane.policy.table import RoutingTable, without_loads
+from ext_proc.credits import Credits, Share
 from ext_proc.fallback_pins import FallbackPins, SharedStore
 from ext_proc.feed import Feed
 from ext_proc.metrics import FilterMetrics
 from ext_proc.pins import MemoryPins
 from ext_proc.router import Router
 from ext_proc.transport import GrpcAioTransport
+from ext_proc.waiting import Line
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ class FilterServer:
         *,
         health: str,
         max_body_bytes: int,
+        max_wait: float,
         session_store: SharedStore | None = None,
     ) -> None:
         self._table: RoutingTable | None = None
@@ -49,11 +52,21 @@ class FilterServer:
             FallbackPins(session_store, self._own_pins, metrics, time.monotonic) if session_store else None
         )
         self._pins = self._shared_pins or self._own_pins
-        router = Router(lambda: self._table, self._pins, metrics)
+        self._credits = Credits(time.monotonic)
+        self._line = Line(self._credits, metrics, time.monotonic, max_wait=max_wait)
+        router = Router(lambda: self._table, self._pins, self._line, metrics)
         self._transport = GrpcAioTransport(listen, router.answer, max_body_bytes=max_body_bytes)
         self._health_server = new_server([], self._transport.health)
         self.health_address = bind(self._health_server, health)
-        self._feed = Feed(control_planes, worker_id, self._take, self._forget_loads, metrics, dice=dice)
+        self._feed = Feed(
+            control_planes,
+            worker_id,
+            metrics,
+            on_table=self._take,
+            on_credits=self._take_credits,
+            on_alone=self._forget_loads,
+            dice=dice,
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Raises ConfigurationError when the session store's server can never serve."""
@@ -65,30 +78,45 @@ class FilterServer:
         _log.info("filter serving address=%s health=%s", self._transport.address, self.health_address)
         try:
             async with asyncio.TaskGroup() as tasks:
-                working = [tasks.create_task(self._feed.run()), tasks.create_task(self._count_sessions())]
+                working = [tasks.create_task(self._feed.run()), tasks.create_task(self._tick())]
                 if self._shared_pins is not None:
                     working.append(tasks.create_task(self._shared_pins.run()))
                 await stop.wait()
                 for task in working:
                     task.cancel()
         finally:
+            # Nobody brings credits any more: who waits goes on, and waits in the engine.
+            self._line.open_for_good()
             await self._transport.stop(STOP_SECONDS)
             await self._health_server.stop(None)
 
     async def _take(self, table: RoutingTable) -> None:
-        first = self._table is None
-        self._table = table
+        former, self._table = self._table, table
         self._pins.configure(table.policy.sessions)
+        self._line.configure(table.policy.waiting)
+        if former is not None and _ready(former) != _ready(table):
+            self._line.look_again()
         self._metrics.table_received({pool.name for pool in table.pools}, time.time())
-        if first:
+        if former is None:
             await self._transport.health.set_ready(True)
+
+    def _take_credits(self, shares: tuple[Share, ...]) -> None:
+        self._credits.take(shares)
+        self._line.serve()
 
     def _forget_loads(self) -> None:
         if self._table is not None:
             _log.warning("no control plane is heard: deciding without the pools' loads, which are too old")
             self._table = without_loads(self._table)
+        self._credits.forget()
+        self._line.serve()
 
-    async def _count_sessions(self) -> None:
+    async def _tick(self) -> None:
         while True:
             self._metrics.count_sessions(len(self._own_pins))
+            self._line.serve()  # credits that have grown too old limit nobody
             await asyncio.sleep(TICK_SECONDS)
+
+
+def _ready(table: RoutingTable) -> set[tuple[str, str]]:
+    return {(pool.name, pool.open_cluster) for pool in table.pools if pool.ready_nodes}

@@ -1,7 +1,8 @@
 """The gRPC side of the filter: streams from Envoy in, one answer each out.
 
 A transport drives one Exchange per stream, asks `answer` once the request is whole, sends the answer and ends the
-stream. This one runs on grpc.aio and is the reference.
+stream. `answer` may have Envoy told that it takes longer, and is cancelled when Envoy ends the stream meanwhile, as it
+does when the client leaves. This one runs on grpc.aio and is the reference.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from controlplane.model import HttpRequest
 from ext_proc import wire
 from ext_proc.answer import Answer
 from ext_proc.exchange import Exchange, TooLarge
+from ext_proc.waiting import Extend
 from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as messages
 from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2_grpc
 
@@ -23,7 +25,7 @@ SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 MAX_CONCURRENT_STREAMS = 10_000
 MESSAGE_OVERHEAD_BYTES = 1 << 20
 
-AnswerTo = Callable[[HttpRequest | TooLarge], Awaitable[Answer]]
+AnswerTo = Callable[[HttpRequest | TooLarge, Extend], Awaitable[Answer]]
 
 
 class GrpcAioTransport:
@@ -60,10 +62,13 @@ class _Servicer(external_processor_pb2_grpc.ExternalProcessorServicer):
         self,
         request_iterator: AsyncIterator[messages.ProcessingRequest],
         context: grpc.aio.ServicerContext[Any, Any],
-    ) -> AsyncIterator[messages.ProcessingResponse]:
+    ) -> None:
+        async def extend(seconds: float) -> None:
+            await context.write(wire.extension(seconds))
+
         exchange = Exchange(self._max_body_bytes)
         async for message in request_iterator:
             request = wire.take(exchange, message)
             if request is not None:
-                yield wire.response(await self._answer(request))
+                await context.write(wire.response(await self._answer(request, extend)))
                 return

@@ -6,6 +6,7 @@ Header values go out as `raw_value` alone: Envoy refuses a header that has both,
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 
 from google.protobuf.struct_pb2 import Struct
 
@@ -29,6 +30,11 @@ def take(exchange: Exchange, message: ext_proc.ProcessingRequest) -> HttpRequest
             return exchange.take_body(body.body, end_of_stream=body.end_of_stream)
         case _:
             return None
+
+
+def extension(seconds: float) -> ext_proc.ProcessingResponse:
+    """Asks Envoy to wait for the answer so much longer from now on; it listens to the first one only."""
+    return ext_proc.ProcessingResponse(override_message_timeout=timedelta(seconds=seconds))
 
 
 def response(answer: Answer) -> ext_proc.ProcessingResponse:

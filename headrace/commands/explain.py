@@ -11,6 +11,7 @@ import typer
 
 from controlplane.errors import ConfigurationError
 from controlplane.fleet import form_fleet
+from controlplane.learning.rooms import RoomWatch, free_of
 from controlplane.messages import decision_message
 from controlplane.model import HttpRequest
 from controlplane.policy.explain import explain_request
@@ -51,8 +52,10 @@ def explain(
         policy = read_settings(config).policy
         now = time.time()
         written = load_fleet(read_text(fleet), str(fleet), now)
-        pools = form_fleet(written.sessions, written.loads, policy, now).pools
-        decision = decision_message(explain_request(request, compile_table("offline", pools, policy)))
+        formed = form_fleet(written.sessions, written.loads, policy, now)
+        rooms = RoomWatch().rooms(formed, policy.selection.load, now)
+        table = compile_table("offline", formed.pools, policy)
+        decision = decision_message(explain_request(request, table, lambda cluster: free_of(cluster, rooms) != 0))
     else:
         target = chosen_target(config, control_plane, token_file)
         message = fleet_pb2.ExplainRequest(

@@ -66,6 +66,7 @@ def _reading(load: EngineLoad, *, healthy: bool) -> Reading:
             tokens_per_second=_usable(load.tokens_per_second),
             ttft_seconds=_usable(load.ttft_seconds),
             healthy=healthy,
+            uncounted=load.running is None,
         ),
         None if load.running is None else load.running + (load.waiting or 0),
     )

@@ -18,6 +18,7 @@ from controlplane.messages import pool_message
 from controlplane.policy.settings import Policy
 from controlplane.policy.table import RoutingTable
 from ext_proc import feed
+from ext_proc.credits import Share
 from ext_proc.feed import Feed, routing_table
 from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 from support.asks import make_pool
@@ -89,6 +90,7 @@ class Seen:
     """What the feed told."""
 
     tables: list[RoutingTable] = field(default_factory=list)
+    credits: list[tuple[Share, ...]] = field(default_factory=list)
     connected: bool = False
     unusable: int = 0
     alone: int = 0
@@ -121,11 +123,23 @@ async def running_feed(count: int = 1) -> AsyncIterator[tuple[Seen, list[Control
             stack.push_async_callback(plane.stop)
         targets = [ControlPlaneTarget(plane.address, token="t") for plane in planes]
         async with asyncio.TaskGroup() as tasks:
-            feeding = tasks.create_task(Feed(targets, "w", seen.take, seen.left_alone, seen, dice=lambda: 0.0).run())
+            feeding = tasks.create_task(_new_feed(targets, seen).run())
             try:
                 yield seen, planes
             finally:
                 feeding.cancel()
+
+
+def _new_feed(targets: list[ControlPlaneTarget], seen: Seen) -> Feed:
+    return Feed(
+        targets,
+        "w",
+        seen,
+        on_table=seen.take,
+        on_credits=seen.credits.append,
+        on_alone=seen.left_alone,
+        dice=lambda: 0.0,
+    )
 
 
 async def test_the_first_table_and_each_next_one_arrive_in_order() -> None:

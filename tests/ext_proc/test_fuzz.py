@@ -25,6 +25,7 @@ from support.filter import (
     headers_message,
     metadata_of,
     new_router,
+    not_extended,
     running_filter,
 )
 
@@ -138,7 +139,7 @@ def assert_usable(answer: messages.ProcessingResponse) -> None:
 def test_any_request_gets_an_answer_that_is_no_fault_of_the_filter(
     method: str, path: str, headers: dict[str, str], body: bytes
 ) -> None:
-    answer = asyncio.run(new_router().answer(HttpRequest(method, path, headers, body)))
+    answer = asyncio.run(new_router().answer(HttpRequest(method, path, headers, body), not_extended))
     assert_usable(wire.response(answer))
 
 
@@ -152,7 +153,7 @@ def test_any_json_object_is_read_on_every_endpoint(path: str, headers: dict[str,
 
 @given(st.sampled_from(PATHS), st.integers(0, 2**40))
 def test_too_large_requests_get_an_answer_on_every_endpoint(path: str, limit: int) -> None:
-    answer = asyncio.run(new_router().answer(TooLarge(HttpRequest("POST", path, {}, b""), limit)))
+    answer = asyncio.run(new_router().answer(TooLarge(HttpRequest("POST", path, {}, b""), limit), not_extended))
     assert isinstance(answer, Reply)
     assert answer.status == 413
     assert_usable(wire.response(answer))

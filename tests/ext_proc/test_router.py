@@ -1,20 +1,25 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from controlplane.model import FormatTier, HttpRequest, Reason
-from controlplane.policy.settings import Policy
+from controlplane.model import Action, FormatTier, HttpRequest, Reason
+from controlplane.policy.settings import Policy, SelectionRules, WaitingRules
+from controlplane.policy.table import RoutingTable
 from ext_proc.answer import Answer, Reply, Route
+from ext_proc.credits import Credits, Share
 from ext_proc.exchange import TooLarge
-from ext_proc.pins import MemoryPins
+from ext_proc.pins import MemoryPins, PinStore
 from ext_proc.router import MAX_ALTERNATIVES, Router
 from support.asks import make_pool, make_request, make_table
-from support.filter import READY_TABLE, Decided, decision_of, new_router
+from support.filter import READY_TABLE, Decided, decision_of, new_line, new_router, not_extended
+from support.waiting import until
 
 CODE = {"model": "llama", "temperature": 0, "messages": [{"role": "user", "content": "Write a Python function."}]}
 STORY = {"model": "llama", "temperature": 1, "messages": [{"role": "user", "content": "Tell me a story of a dragon."}]}
@@ -23,7 +28,7 @@ FULL, QUANTIZED = "llama/full/short/on_demand", "llama/quantized/short/on_demand
 
 async def ask(router: Router, body: Any, path: str = "/v1/chat/completions", **headers: str) -> Answer:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return await router.answer(make_request(body, path, headers=named))
+    return await router.answer(make_request(body, path, headers=named), not_extended)
 
 
 async def routed(router: Router, body: Any, path: str = "/v1/chat/completions", **headers: str) -> Route:
@@ -33,7 +38,7 @@ async def routed(router: Router, body: Any, path: str = "/v1/chat/completions", 
 
 
 async def refused(router: Router, request: HttpRequest | TooLarge) -> tuple[Reply, dict[str, Any]]:
-    answer = await router.answer(request)
+    answer = await router.answer(request, not_extended)
     assert isinstance(answer, Reply), answer
     return answer, json.loads(answer.body)
 
@@ -73,7 +78,7 @@ async def test_each_decision_is_observed_once() -> None:
     router = new_router(observer=observer)
     await ask(router, CODE)
     await ask(router, b"{")
-    await router.answer(TooLarge(make_request(b"", "/v1/messages"), 5))
+    await router.answer(TooLarge(make_request(b"", "/v1/messages"), 5), not_extended)
     assert [(d.action, d.endpoint, d.reasons[0]) for d in observer.decisions] == [
         ("pass", "chat", "sensitive_needs_full"),
         ("reject", "chat", "bad_request"),
@@ -305,3 +310,101 @@ async def test_the_largest_budget_that_can_be_asked_for_is_carried() -> None:
 async def test_half_of_a_wide_encoding_is_a_bad_request(body: bytes) -> None:
     answer, _ = await refused(new_router(), make_request(body))
     assert answer.status == 400
+
+
+# --- waiting -------------------------------------------------------------------------------------------------------
+
+NEUTRAL = {"model": "llama", "temperature": 0.5, "messages": [{"role": "user", "content": "Go on."}]}
+SHORT_TABLE = make_table(make_pool("full"), make_pool("quantized"))
+SHORT_FULL = "llama/full/short/on_demand"
+
+
+class Waiting:
+    """A router whose credits are shipped by hand, and requests that it answers as tasks."""
+
+    def __init__(self, table: RoutingTable = SHORT_TABLE, pins: PinStore | None = None) -> None:
+        self.table = table
+        self.credits = Credits(time.monotonic)
+        self.observer = Decided()
+        self.line = new_line(self.credits, self.observer)
+        self.router = new_router(lambda: self.table, pins, self.observer, self.line)
+
+    def ship(self, **free: int) -> None:
+        """By tier."""
+        self.credits.take(Share((pool.name,), free[pool.tier], 0.0) for pool in self.table.pools if pool.tier in free)
+        self.line.serve()
+
+    async def send(self, body: Any, **headers: str) -> asyncio.Task[Route]:
+        """Once it has come as far as it comes without waiting."""
+        before = len(self.line)
+        task = asyncio.create_task(routed(self.router, body, **headers))
+        await until(lambda: task.done() or len(self.line) > before)
+        return task
+
+
+async def test_a_pinned_session_waits_for_its_tier_and_says_how_long() -> None:
+    waiting = Waiting()
+    await waiting.send(CODE, x_session_id="s")
+    waiting.ship(full=0, quantized=5)
+    task = await waiting.send(STORY, x_session_id="s")
+    assert not task.done()
+    assert (await (await waiting.send(STORY))).metadata["format"] == "quantized"
+    waiting.ship(full=1, quantized=5)
+    answer = await task
+    assert answer.metadata["format"] == "full"
+    decision = waiting.observer.decisions[-1]
+    assert decision.action is Action.PASS
+    assert decision.waited_seconds > 0
+    assert decision_of(answer.metadata).waited_seconds == decision.waited_seconds
+    assert waiting.line.place().is_free(SHORT_FULL) is False
+
+
+async def test_one_who_has_waited_is_decided_by_the_table_and_the_pins_of_then() -> None:
+    pins = MemoryPins(lambda: 0.0)
+    waiting = Waiting(pins=pins)
+    waiting.ship(full=0, quantized=0)
+    by_pin = await waiting.send(NEUTRAL, x_session_id="s")
+    by_table = await waiting.send(CODE)
+    await pins.set_first("llama\n\ns", FormatTier.QUANTIZED)
+    waiting.table = make_table(make_pool("quantized"), make_pool("full", "long"))
+    waiting.line.look_again()
+    assert (await by_table).cluster == "llama/full/long/on_demand"
+    assert not by_pin.done()
+    waiting.ship(quantized=1)
+    assert (await by_pin).metadata["format"] == "quantized"
+
+
+async def test_a_session_is_pinned_only_once_it_is_sent() -> None:
+    pins = MemoryPins(lambda: 0.0)
+    waiting = Waiting(pins=pins)
+    waiting.ship(full=0, quantized=0)
+    task = await waiting.send(NEUTRAL, x_session_id="s")
+    assert len(pins) == 0
+    waiting.ship(full=0, quantized=1)
+    await task
+    assert await pins.get("llama\n\ns") is FormatTier.QUANTIZED
+
+
+async def test_one_too_many_is_a_429_that_says_when_to_come_back() -> None:
+    policy = Policy(waiting=WaitingRules(most_waiting=0), selection=SelectionRules(retry_after_seconds=9))
+    waiting = Waiting(make_table(make_pool(), policy=policy))
+    waiting.line.configure(policy.waiting)
+    waiting.ship(full=0)
+    answer, body = await refused(waiting.router, make_request(CODE))
+    assert answer.status == 429
+    assert dict(answer.headers)["retry-after"] == "9"
+    assert body["error"]["code"] == "no_capacity"
+    assert answer.metadata["reason"] == "queue_full"
+    assert waiting.observer.outcomes == ["queue_full"]
+
+
+async def test_a_fault_gives_its_credit_back() -> None:
+    class Failing(MemoryPins):
+        async def set_first(self, session: str, tier: FormatTier) -> FormatTier:
+            raise RuntimeError
+
+    waiting = Waiting(pins=Failing(lambda: 0.0))
+    waiting.ship(full=1)
+    answer, _ = await refused(waiting.router, make_request(CODE, headers={"x-session-id": "s"}))
+    assert answer.status == 500
+    assert waiting.credits.left(SHORT_FULL) == 1

@@ -13,6 +13,7 @@ from ext_proc import transport
 from ext_proc.answer import Answer, Route
 from ext_proc.exchange import TooLarge
 from ext_proc.transport import SERVICE, GrpcAioTransport
+from ext_proc.waiting import Extend
 from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as messages
 from support.filter import Client, body_message, connected, headers_message, pool_of, running_filter
 from support.waiting import until
@@ -28,7 +29,7 @@ class Pending:
         self.left = 0
         self.requests: list[HttpRequest | TooLarge] = []
 
-    async def answer(self, request: HttpRequest | TooLarge) -> Answer:
+    async def answer(self, request: HttpRequest | TooLarge, extend: Extend) -> Answer:
         self.requests.append(request)
         self.waiting += 1
         self.most_waiting = max(self.most_waiting, self.waiting)
@@ -214,3 +215,15 @@ async def test_a_stop_waits_no_longer_than_its_grace() -> None:
         with pytest.raises(grpc.aio.AioRpcError):
             await begun
         await until(lambda: pending.left == 1)
+
+
+async def test_an_answer_that_takes_longer_says_so_before_it_comes() -> None:
+    async def answer(_: HttpRequest | TooLarge, extend: Extend) -> Answer:
+        await extend(31.5)
+        return Route("pool", {})
+
+    async with running_filter(answer) as client:
+        first, last = await client.send(headers_message(end=True))
+        assert first.override_message_timeout.ToTimedelta().total_seconds() == 31.5
+        assert first.WhichOneof("response") is None
+        assert pool_of(last) == "pool"

@@ -135,6 +135,17 @@ def test_an_explanation_shows_every_part(capsys: pytest.CaptureFixture[str]) -> 
         assert word in out
 
 
+def test_waiting_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    waited = decision_pb2.Decision(pool="p", waited_seconds=2.25)
+    tables.show_decisions([decision_pb2.RecordedDecision(decision=waited), decision_pb2.RecordedDecision()])
+    assert capsys.readouterr().out.count("2250 ms") == 1
+    tables.show_explanation(decision_pb2.Decision(action="queue", endpoint="chat", model="m", waits_for=["p", "[b]q"]))
+    assert "queue: chat of m waits for p or [b]q" in capsys.readouterr().out
+    tables.show_pools([fleet_pb2.Pool(name="p", free=0), fleet_pb2.Pool(name="q")])
+    _, known, unknown = capsys.readouterr().out.splitlines()
+    assert (known.split()[-1], unknown.split()[-1]) == ("0", "?")
+
+
 def test_nothing_is_said_as_none(capsys: pytest.CaptureFixture[str]) -> None:
     tables.show_pools([])
     assert capsys.readouterr().out.splitlines()[-1] == "none"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,9 +14,11 @@ import grpc
 
 from controlplane.model import Decision
 from controlplane.policy.table import RoutingTable
+from ext_proc.credits import Credits
 from ext_proc.pins import MemoryPins, PinStore
 from ext_proc.router import Router
 from ext_proc.transport import AnswerTo, GrpcAioTransport
+from ext_proc.waiting import Line
 from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as messages
 from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2_grpc
 from headrace_protos.headrace.v1 import decision_pb2
@@ -34,19 +37,45 @@ class Decided:
     """An observer that keeps what it was told."""
 
     decisions: list[Decision] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    outcomes: list[str] = field(default_factory=list)
 
     def decided(self, decision: Decision, seconds: float) -> None:
         assert seconds >= 0
         self.decisions.append(decision)
+
+    def waiting(self, count: int) -> None:
+        self.counts.append(count)
+
+    def wait_ended(self, outcome: str, seconds: float) -> None:
+        assert seconds >= 0
+        self.outcomes.append(outcome)
 
 
 def new_router(
     table: Callable[[], RoutingTable | None] | RoutingTable | None = READY_TABLE,
     pins: PinStore | None = None,
     observer: Decided | None = None,
+    line: Line | None = None,
 ) -> Router:
+    observer = observer or Decided()
     read = table if callable(table) else lambda: table
-    return Router(read, MemoryPins(lambda: 0.0) if pins is None else pins, observer or Decided())
+    return Router(
+        read,
+        MemoryPins(lambda: 0.0) if pins is None else pins,
+        new_line(observer=observer) if line is None else line,
+        observer,
+    )
+
+
+def new_line(credits_: Credits | None = None, observer: Decided | None = None, *, max_wait: float = 30.0) -> Line:
+    """Without credits of its own it is one in which nobody waits."""
+    return Line(credits_ or Credits(time.monotonic), observer or Decided(), time.monotonic, max_wait=max_wait)
+
+
+async def not_extended(seconds: float) -> None:
+    """Of a request that Envoy waits for long enough anyway."""
+    raise AssertionError(f"asked for {seconds} s more")
 
 
 @dataclass(frozen=True, slots=True)

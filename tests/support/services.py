@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import grpc
 import pytest
 
+from controlplane.crediting import Crediting
 from controlplane.etcd.client import EtcdClient
 from controlplane.fleet import pools_of
 from controlplane.ledger.recent import RecentDecisions
@@ -85,12 +86,21 @@ async def _services(etcd: RunningEtcd, client: EtcdClient) -> AsyncIterator[Serv
     async def keep_policy(document: str | None) -> None:
         await (store.delete_policy() if document is None else store.put_policy(document.encode()))
 
-    fleet = FleetServicer(current, decisions, lambda: fleet_pb2.GetStatusResponse(version="1"), time.time)
+    crediting = Crediting(current, time.time)
+    fleet = FleetServicer(
+        current,
+        crediting.rooms,
+        decisions,
+        lambda: fleet_pb2.GetStatusResponse(version="1"),
+        time.time,
+        heartbeat=1.0,
+    )
     registry = RegistryServicer(store, counted, pools, time.time, lease_seconds=LEASE_SECONDS, heartbeat_seconds=1.0)
     admin = AdminServicer(current, keep_policy, store, time.time)
     working = [
         asyncio.ensure_future(follower.run()),
         asyncio.ensure_future(publisher.run(follower.states())),
+        asyncio.ensure_future(crediting.run()),
     ]
     first = asyncio.ensure_future(current.next())
     try:

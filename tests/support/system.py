@@ -18,8 +18,11 @@ import grpc
 import httpx
 
 from controlplane import child
+from controlplane.config.load import load
+from controlplane.config.settings import Settings
 from controlplane.etcd.client import EtcdClient
 from controlplane.etcd.connection import EtcdAccess
+from headrace.one_machine import next_port
 from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, fleet_pb2_grpc
 from support.waiting import until
 
@@ -104,6 +107,23 @@ class RunningSystem:
             if part in argv:
                 return pid
         raise AssertionError(f"no child of headrace up runs {part}: {list(_children_of(self.process.pid))}")
+
+    async def filter_metric(self, name: str) -> float:
+        """The sum of one sample, such as `headrace_waiting_requests`, over all filter workers that answer."""
+        ext_proc = self._settings().ext_proc
+        total = 0.0
+        for worker in range(ext_proc.workers):
+            try:
+                text = (await self.http.get(f"http://{next_port(ext_proc.metrics, worker)}/metrics")).text
+            except httpx.TransportError:
+                continue
+            total += sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"{name} "))
+        return total
+
+    def _settings(self) -> Settings:
+        """With the ports that the parts have."""
+        argv = (Path("/proc") / str(self.pid_of("controlplane")) / "cmdline").read_bytes().decode().split("\0")
+        return load(Path(argv[argv.index("--config") + 1]).read_text(), "headrace.yaml")
 
     async def kill(self, part: str) -> None:
         """kill -9 of a part, and waits until `headrace up` has started it again."""

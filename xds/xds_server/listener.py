@@ -151,7 +151,7 @@ def _ext_proc(gateway: Gateway) -> ext_proc_pb2.ExternalProcessor:
         send_body_without_waiting_for_header_response=True,
         failure_mode_allow=True,
         message_timeout=timedelta(seconds=gateway.message_timeout),
-        max_message_timeout=timedelta(seconds=max(gateway.max_wait, gateway.message_timeout)),
+        max_message_timeout=timedelta(seconds=gateway.max_wait + gateway.message_timeout),
         metadata_options={"receiving_namespaces": {"untyped": [gateway.metadata_namespace]}},
         mutation_rules={"allow_all_routing": {"value": True}},
     )
@@ -166,7 +166,7 @@ def _access_log() -> accesslog_pb2.AccessLog:
                     log_name=LISTENER,
                     transport_api_version="V3",
                     grpc_service={"envoy_grpc": {"cluster_name": ACCESS_LOG}},
-                    buffer_flush_interval=timedelta(seconds=0.2),
+                    buffer_flush_interval=timedelta(seconds=0.1),
                     buffer_size_bytes={"value": 65_536},
                 ),
                 additional_request_headers_to_log=["x-request-id"],

@@ -154,6 +154,8 @@ def test_tools_calls_and_schemas_are_measured() -> None:
         ("/v1/chat/completions", {"response_format": {"type": "text"}}, False),
         ("/v1/chat/completions", {"response_format": "json"}, False),
         ("/v1/chat/completions", {"response_format": None}, False),
+        ("/v1/chat/completions", {"response_format": {"type": []}}, False),
+        ("/v1/responses", {"text": {"format": {"type": {}}}}, False),
         ("/v1/chat/completions", {"guided_json": {"type": "object"}}, True),
         ("/v1/chat/completions", {"guided_regex": "[0-9]+"}, True),
         ("/v1/chat/completions", {"structured_outputs": {"choice": ["a"]}}, True),

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from typing import Any
 
 import grpc
 import pytest
 
 from controlplane.config.load import policy_from_json
+from controlplane.latest import Latest
 from controlplane.ledger.recent import RecentDecisions
 from controlplane.messages import node_spec_message
 from controlplane.policy.settings import Policy
 from controlplane.services.fleet import MAX_EXPLAINED_BYTES, FleetServicer
 from controlplane.view import CurrentView
-from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, fleet_pb2_grpc, registry_pb2
+from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, fleet_pb2_grpc, node_pb2, registry_pb2
 from support.grpc_server import serving
 from support.nodes import node
 from support.services import Services, status_of
@@ -50,13 +53,13 @@ async def test_a_watcher_gets_the_table_and_each_change_once(services: Services)
     first = (await watch.read()).table
     assert not first.pools
     assert policy_from_json(first.policy_json) == Policy()
-    assert services.fleet_servicer.filter_workers == ("w",)
+    assert services.fleet_servicer.filter_workers.value == {"w"}
     await register(services, BOTH[0])
     second = (await watch.read()).table
     assert [pool.name for pool in second.pools] == [QUANTIZED]
     assert first.version != second.version
     watch.cancel()
-    await until(lambda: services.fleet_servicer.filter_workers == ())
+    await until(lambda: not services.fleet_servicer.filter_workers.value)
 
 
 async def test_a_worker_that_watches_twice_counts_until_both_have_left(services: Services) -> None:
@@ -65,12 +68,12 @@ async def test_a_worker_that_watches_twice_counts_until_both_have_left(services:
     nameless = services.fleet.WatchRoutingTable(fleet_pb2.WatchRoutingTableRequest())
     for watch in (one, other, nameless):
         await watch.read()
-    assert len(services.fleet_servicer.filter_workers) == 2
+    assert len(services.fleet_servicer.filter_workers.value) == 2
     one.cancel()
     nameless.cancel()
-    await until(lambda: services.fleet_servicer.filter_workers == ("w",))
+    await until(lambda: services.fleet_servicer.filter_workers.value == {"w"})
     other.cancel()
-    await until(lambda: services.fleet_servicer.filter_workers == ())
+    await until(lambda: not services.fleet_servicer.filter_workers.value)
 
 
 async def test_a_request_is_explained_by_the_table_in_force(services: Services) -> None:
@@ -107,7 +110,12 @@ async def test_decisions_are_listed_newest_first(services: Services) -> None:
 
 async def test_before_the_fleet_is_known_only_the_status_is_told() -> None:
     fleet = FleetServicer(
-        CurrentView(None), RecentDecisions(1), lambda: fleet_pb2.GetStatusResponse(version="v"), lambda: 0.0
+        CurrentView(None),
+        Latest(()),
+        RecentDecisions(1),
+        lambda: fleet_pb2.GetStatusResponse(version="v"),
+        lambda: 0.0,
+        heartbeat=1.0,
     )
     async with serving(lambda server: fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)) as channel:
         stub = fleet_pb2_grpc.FleetStub(channel)
@@ -120,3 +128,94 @@ async def test_before_the_fleet_is_known_only_the_status_is_told() -> None:
             assert code is grpc.StatusCode.UNAVAILABLE
             assert "`headrace status` says why" in details
         assert (await stub.GetStatus(fleet_pb2.GetStatusRequest())).version == "v"
+
+
+# --- credits -------------------------------------------------------------------------------------------------------
+
+
+async def report(services: Services, node_id: str, running: int) -> None:
+    """One load report of a registered node of 16 sequences."""
+    view = services.current.value
+    assert view is not None
+    session = view.sessions[node_id].session_id
+    load = node_pb2.LoadReport(running=running, healthy=True)
+    heartbeat = services.registry.Heartbeat()
+    await heartbeat.write(registry_pb2.HeartbeatRequest(session_id=session, load=load))
+    await heartbeat.read()
+    await heartbeat.done_writing()
+
+
+def watching(services: Services, worker: str, *, credits_: bool = True) -> Any:
+    request = fleet_pb2.WatchRoutingTableRequest(worker_id=worker, credits=credits_)
+    return services.fleet.WatchRoutingTable(request)
+
+
+async def until_share(watch: Any, free: int | None) -> None:
+    """Reads until the share of the one room that there is, is so; None stands for one that is not known."""
+    async with asyncio.timeout(10):
+        while True:
+            update = await watch.read()
+            if update.HasField("credits") and update.credits.rooms:
+                (room,) = update.credits.rooms
+                assert list(room.clusters) == [FULL]
+                assert 0 <= room.report_age_seconds < 6
+                if (room.free if room.HasField("free") else None) == free:
+                    return
+
+
+async def test_free_room_is_divided_among_the_workers_that_watch(services: Services) -> None:
+    await register(services, BOTH[1])
+    one = watching(services, "one")
+    await until_share(one, None)  # the node has not reported yet
+    await report(services, "a", 6)
+    await until_share(one, 10)
+    (pool,) = (await services.fleet.ListPools(fleet_pb2.ListPoolsRequest())).pools
+    assert pool.free == 10
+    other = watching(services, "other")
+    await report(services, "a", 6)
+    await until_share(one, 5)
+    await until_share(other, 5)
+    other.cancel()
+    await until(lambda: services.fleet_servicer.filter_workers.value == {"one"})
+    await report(services, "a", 6)
+    await until_share(one, 10)
+    one.cancel()
+
+
+async def test_workers_of_other_control_planes_have_their_share_too(services: Services) -> None:
+    await register(services, BOTH[1])
+    one = watching(services, "one")
+    await until_share(one, None)
+    async with services.etcd.client() as client:
+        await client.put("/headrace/v1/test/workers/elsewhere", b"another control plane")
+        await report(services, "a", 6)
+        await until_share(one, 5)
+        await client.delete("/headrace/v1/test/workers/elsewhere")
+        await report(services, "a", 6)
+        await until_share(one, 10)
+    one.cancel()
+
+
+async def test_a_worker_that_knows_no_credits_gets_tables_alone(services: Services) -> None:
+    old, new = watching(services, "old", credits_=False), watching(services, "new")
+    await register(services, BOTH[1])
+    for running in (6, 8):
+        await report(services, "a", running)
+        await until_share(new, (16 - running) // 2)
+    while not (update := await old.read()).table.pools or update.table.pools[0].load.running != 8:
+        assert update.HasField("table")
+        assert not update.HasField("credits")
+    for watch in (old, new):
+        watch.cancel()
+
+
+async def test_explaining_says_that_a_full_pool_is_waited_for(services: Services) -> None:
+    await register(services, BOTH[1])
+    await report(services, "a", 16)
+
+    async def waits() -> bool:
+        body = json.dumps({"model": "llama", "messages": []}).encode()
+        decision = (await services.fleet.Explain(fleet_pb2.ExplainRequest(body=body))).decision
+        return (decision.action, list(decision.waits_for)) == ("queue", [FULL])
+
+    await until(waits)

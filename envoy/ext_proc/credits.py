@@ -1,0 +1,106 @@
+"""How many more requests this worker may send where: its share of each room, less what it has sent since. No I/O.
+
+Nothing known is no limit: of a cluster that no room names, of a room whose share is not known, and of one whose nodes
+reported too long ago.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from controlplane.fleet import FRESH_SECONDS
+
+# What was sent so shortly before the nodes reported may not have reached them yet, so that it counts as sent since.
+ON_THE_WAY_SECONDS = 0.1
+# Far more than one worker sends to one room between two reports.
+MOST_SENT = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """This worker's share of the room of the nodes that are in just these clusters of Envoy, None when it is not known.
+
+    It was free `age` seconds ago, or has become so since.
+    """
+
+    clusters: tuple[str, ...]
+    free: int | None
+    age: float
+
+
+@dataclass(slots=True)
+class _Room:
+    free: int | None = None
+    reported: float = -math.inf
+    sent: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_SENT))
+
+    def take(self, share: Share, now: float) -> None:
+        self.free = share.free
+        self.reported = now - share.age
+        while self.sent and self.sent[0] < self.reported - ON_THE_WAY_SECONDS:
+            self.sent.popleft()
+
+    def left(self, now: float) -> float:
+        if self.free is None or now - self.reported > FRESH_SECONDS:
+            return math.inf
+        return self.free - len(self.sent)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """A credit that was spent on a cluster, so that it can be given back."""
+
+    cluster: str
+    room: _Room | None
+    at: float
+
+
+class Credits:
+    """`clock` gives monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._rooms: dict[tuple[str, ...], _Room] = {}
+        self._by_cluster: dict[str, list[_Room]] = {}
+
+    def take(self, shares: Iterable[Share]) -> None:
+        """All shares, in place of those before."""
+        now = self._clock()
+        rooms: dict[tuple[str, ...], _Room] = {}
+        self._by_cluster = {}
+        for share in shares:
+            room = rooms[share.clusters] = self._rooms.get(share.clusters) or _Room()
+            room.take(share, now)
+            for cluster in share.clusters:
+                self._by_cluster.setdefault(cluster, []).append(room)
+        self._rooms = rooms
+
+    def forget(self) -> None:
+        """Nothing is known any more but what was sent."""
+        for room in self._rooms.values():
+            room.free = None
+
+    def left(self, cluster: str) -> float:
+        """Requests that may be sent to a cluster now; infinite where nothing limits it, negative if too many were."""
+        now = self._clock()
+        rooms = self._by_cluster.get(cluster)
+        return sum(room.left(now) for room in rooms) if rooms else math.inf
+
+    def spend(self, cluster: str) -> Spent:
+        """Counts a request to a cluster, whether there was a credit for it or not.
+
+        Which of the cluster's rooms it takes up is Envoy's choice among nodes: that with the most left is likely.
+        """
+        now = self._clock()
+        room = max(self._by_cluster.get(cluster, ()), key=lambda room: room.left(now), default=None)
+        if room is not None:
+            room.sent.append(now)
+        return Spent(cluster, room, now)
+
+    def refund(self, spent: Spent) -> None:
+        """The request was not sent after all."""
+        if spent.room is not None and spent.at in spent.room.sent:
+            spent.room.sent.remove(spent.at)
