@@ -13,7 +13,7 @@ PIP_INSTALL := PIP_USE_PEP517=1 $(BIN)/python -m pip --disable-pip-version-check
 # Two makes at once must not build one environment: the second waits, then finds it done.
 ALONE := exec 9<Makefile; if command -v flock >/dev/null; then flock 9; fi
 
-.PHONY: help demo test check bench protos lock clean
+.PHONY: help demo test check bench soak protos lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -38,6 +38,9 @@ bench: $(HEADRACE) ## Measure: the policy in microseconds, and how long the flee
 
 protos: $(PACKAGES) ## Generate the message stubs again (make does so by itself when a proto changes)
 	$(BIN)/python protos/generate.py
+
+soak: $(HEADRACE) ## Ten minutes of sessions while nodes come back in other formats and die: no session changes its format
+	@$(BIN)/python bench/soak.py $(ARGS)
 
 lock: $(PACKAGES) ## Resolve the dependencies again; ARGS=--upgrade takes newer releases
 	$(LOCK) --extra demo --group model --group dev --output-file requirements.lock $(ARGS)
