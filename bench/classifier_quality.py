@@ -77,20 +77,24 @@ class Counts:
 
 
 def main(folder: Path | None) -> None:
-    sets: dict[str, list[Prompt]] = {path.stem: list(own_prompts(path)) for path in sorted(OWN.glob("*.jsonl"))}
+    sets = {f"{path.stem}: written before the lists": list(own_prompts(path)) for path in sorted(OWN.glob("*.jsonl"))}
+    after = {
+        f"{path.stem}: written after the lists": list(own_prompts(path))
+        for path in sorted((OWN / "written_after").glob("*.jsonl"))
+    }
+    sets |= after
+    sets["all written after the lists"] = [prompt for some in after.values() for prompt in some]
     if folder is not None:
         held_out = {name: list(prompts) for name, prompts in english(folder)}
         sets |= held_out
         sets["en: all held out"] = [each for name, some in held_out.items() if "tuned" not in name for each in some]
-    print(f"{'prompts':34} {'n':>4} {'recall':>7} {'precision':>9} {'at 0':>6}")
+    print(f"{'prompts':38} {'n':>4} {'recall':>7} {'precision':>9} {'at 0':>6}")
     for name, prompts in sets.items():
         usual, cold = count(prompts), count(prompts, temperature=0.0)
         print(
-            f"{name:34} {usual.prompts:4} {_share(usual.recall):>7} {_share(usual.precision):>9} "
+            f"{name:38} {usual.prompts:4} {_share(usual.recall):>7} {_share(usual.precision):>9} "
             f"{_share(cold.precision):>6}"
         )
-        for prompt in missed(prompts)[: 0 if folder else 8]:
-            print(f"    missed: {prompt.kind}: {prompt.text[:90]!r}")
 
 
 def count(prompts: Iterable[Prompt], temperature: float | None = None) -> Counts:
@@ -102,10 +106,6 @@ def count(prompts: Iterable[Prompt], temperature: float | None = None) -> Counts
         told=sum(told for _, told in judged),
         right=sum(is_sensitive and told for is_sensitive, told in judged),
     )
-
-
-def missed(prompts: Iterable[Prompt]) -> list[Prompt]:
-    return [each for each in prompts if each.is_sensitive and verdict(each) is not Verdict.SENSITIVE]
 
 
 def verdict(prompt: Prompt, temperature: float | None = None) -> Verdict:

@@ -5,13 +5,13 @@ A heuristic at scheduling time. It asks no model, and it promises nothing about 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
 from controlplane.model import Ask, Contribution, Sensitivity, Verdict
-from controlplane.policy.settings import SensitivityRules
-from controlplane.policy.vocabulary import NOTHING_FOUND, Vocabulary, compile_vocabulary
+from controlplane.policy.settings import SensitivityRules, SensitivityWeights
+from controlplane.policy.vocabulary import NOTHING_FOUND, Found, Vocabulary, compile_vocabulary
 
 # Contributions name at most this many words.
 _WORDS_SHOWN = 4
@@ -38,7 +38,10 @@ class Classifier:
 
     rules: SensitivityRules
     vocabulary: Vocabulary
-    said: _Said
+    said: _Said = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "said", _say(self.rules.weights, self.rules.long_output_tokens))
 
     def classify(self, ask: Ask, expected_output_tokens: int) -> Sensitivity:
         """The sensitivity of a request of which each choice is expected to have that many output tokens."""
@@ -95,33 +98,30 @@ class Classifier:
         Creative words speak against the full tier only where answers are sampled: it is the sampling that hides the
         noise.
         """
+        vocabulary = self.vocabulary
+        read = vocabulary.read
+        spoken: list[tuple[Found, float, str]] = []
         positions = self.rules.positions
-        weights = self.rules.weights
-        read = self.vocabulary.read
+        if ask.last_user and (found := read(ask.last_user)) is not NOTHING_FOUND:
+            spoken.append((found, positions.last_user, "the last user turn"))
+        if ask.system and (found := read(ask.system)) is not NOTHING_FOUND:
+            spoken.append((found, positions.system, "the system prompt"))
+        if ask.first_user != ask.last_user and (found := read(ask.first_user)) is not NOTHING_FOUND:
+            spoken.append((found, positions.first_user, "the first user turn"))
         structured = tolerant = 0.0
-        structured_at = tolerant_at = ""
-        structured_found = tolerant_found = NOTHING_FOUND
-        for text, weight, place in (
-            (ask.last_user, positions.last_user, "the last user turn"),
-            (ask.system, positions.system, "the system prompt"),
-            (ask.first_user if ask.first_user != ask.last_user else "", positions.first_user, "the first user turn"),
-        ):
-            if not text:
-                continue
-            found = read(text)
-            if found is NOTHING_FOUND:
-                continue
+        for found, weight, place in spoken:
             if found.structured * weight > structured:
-                structured, structured_at, structured_found = found.structured * weight, place, found
+                structured, structured_found, structured_at = found.structured * weight, found, place
             if found.tolerant * weight > tolerant:
-                tolerant, tolerant_at, tolerant_found = found.tolerant * weight, place, found
+                tolerant, tolerant_found, tolerant_at = found.tolerant * weight, found, place
+        weights = self.rules.weights
         if structured:
-            why = _why(structured_found.structured_words, structured_at)
             hot = sampled and ask.temperature is not None and ask.temperature > self.rules.hot_temperature
             full_weight = weights.structured_words_when_hot if hot else weights.structured_words
+            why = _why(vocabulary.structured_words(structured_found), structured_at)
             parts.append(Contribution("structured_words", full_weight * structured, why))
         if tolerant and sampled:
-            why = _why(tolerant_found.tolerant_words, tolerant_at)
+            why = _why(vocabulary.tolerant_words(tolerant_found), tolerant_at)
             parts.append(Contribution("creative_words", weights.creative_words * tolerant, why))
 
 
@@ -129,8 +129,11 @@ class Classifier:
 def compile_rules(rules: SensitivityRules) -> Classifier:
     """Sensitivity rules made ready for use. Costs tens of milliseconds, so that the last ones are remembered: tables
     change each second, rules hardly ever."""
-    weights = rules.weights
-    said = _Said(
+    return Classifier(rules, compile_vocabulary(rules.words))
+
+
+def _say(weights: SensitivityWeights, long_output_tokens: int) -> _Said:
+    return _Said(
         top_k=Contribution("greedy", weights.greedy, "top_k is 1"),
         greedy=Contribution("greedy", weights.greedy, "temperature is 0"),
         hot_by_default=Contribution("hot_by_default", weights.hot_by_default, "no temperature is given, engines use 1"),
@@ -143,10 +146,9 @@ def compile_rules(rules: SensitivityRules) -> Classifier:
         seed=Contribution("seed", weights.seed, "a seed asks for a repeatable answer"),
         several_choices=Contribution("several_choices", weights.several_choices, "several answers are asked for"),
         long_output=Contribution(
-            "long_output", weights.long_output, f"more than {rules.long_output_tokens} output tokens are expected"
+            "long_output", weights.long_output, f"more than {long_output_tokens} output tokens are expected"
         ),
     )
-    return Classifier(rules, compile_vocabulary(rules.words), said)
 
 
 def _verdict(score: float, rules: SensitivityRules) -> Verdict:
@@ -157,6 +159,6 @@ def _verdict(score: float, rules: SensitivityRules) -> Verdict:
     return Verdict.NEUTRAL
 
 
-def _why(words: tuple[str, ...], place: str) -> str:
+def _why(words: list[str], place: str) -> str:
     """Names listed words, so that nothing else of the prompt is shown."""
     return f"{', '.join(words[:_WORDS_SHOWN])} in {place}"

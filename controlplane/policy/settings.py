@@ -38,7 +38,8 @@ class SensitivityWeights:
         -45
     )  # no temperature given: engines use 1.0 unless their model's own configuration says otherwise
     structured_words: Points = 60  # words of code, math, reasoning or data; scaled by how strongly they speak
-    structured_words_when_hot: Points = 30  # the same, above `hot_temperature`: the rule is about greedy decoding
+    # the same, above `hot_temperature`: enough that what is creative too is not tolerant
+    structured_words_when_hot: Points = 40
     creative_words: Points = -60  # words of creative or conversational tasks; scaled likewise
     structured_output: Points = 50  # response_format, guided decoding
     tools: Points = 40

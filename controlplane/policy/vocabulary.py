@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ahocorasick_rs import BytesAhoCorasick, Implementation
+from ahocorasick_rs import AhoCorasick, BytesAhoCorasick, Implementation
 
 from controlplane.policy.words import Topic, WordList
 
@@ -25,6 +25,7 @@ _CREATIVE = "creative"
 _CHAT = "chat"
 _DIGEST = "digest"
 _NEGATION = "negation"
+_TOLERANT = (_CREATIVE, _CHAT)
 _GROUPS = {
     Topic.CODE: _STRUCTURED,
     Topic.MATH: _STRUCTURED,
@@ -36,10 +37,11 @@ _GROUPS = {
     Topic.NEGATION: _NEGATION,
 }
 
-# How many bytes a negation reaches: a few short words, or the next one with its article. Where one thing is not wanted,
-# the next word belongs to it.
+# How many bytes a negation reaches: a few short words, or only the next one with its article. Where a word is not
+# wanted, neither is the next one. In Chinese and Japanese, how many characters.
 _REACH = 18
 _SHORT_REACH = 5
+_CJK_REACH = 6
 # How much a word counts that names the material of a task of another kind, or a greeting before it, and all of them.
 _AS_MATERIAL = 0.2
 _MOST_AS_MATERIAL = 0.4
@@ -48,8 +50,11 @@ _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _KANA = re.compile(r"[\u3040-\u30ff]")
 # Quotes, dashes and dots (U+2010 to U+203F), and the marks between U+00A0 and U+00BF, such as those of Spanish.
 _TYPOGRAPHY = re.compile(rb"\xe2\x80[\x90-\xbf]|\xc2[\xa0-\xbf]")
+_FIRST_CJK = "\u2e80"
+_CJK_CLAUSE_END = re.compile("[\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f.,:;!?\n]")  # and , . ! , : ; ? of full width
+_CJK_COLON = re.compile("[:\uff1a]")
 _END = b"\x1f"
-_CJK_CLAUSE_ENDS = "。，、！？；：\u2026"  # noqa: RUF001 full stop, commas and the full-width ! ? ; :
+_COLON = ord(":")
 
 
 def _normal_bytes(ends: str) -> bytes:
@@ -67,7 +72,6 @@ def _normal_bytes(ends: str) -> bytes:
 
 _WORDS = _normal_bytes("")
 _CLAUSES = _normal_bytes(".;:!?\n")
-_CJK_CLAUSES = _normal_bytes(".,;:!?\n")
 
 
 class Entry(NamedTuple):
@@ -81,50 +85,56 @@ class Entry(NamedTuple):
 
 
 class Found(NamedTuple):
-    """How strongly a text speaks for structured and for tolerant tasks (0 to 1), and by which listed words."""
+    """How strongly a text speaks for structured and for tolerant tasks (0 to 1), and the numbers of the entries found,
+    those that count whole first."""
 
     structured: float
     tolerant: float
-    structured_words: tuple[str, ...]
-    tolerant_words: tuple[str, ...]
+    numbers: tuple[int, ...]
 
 
-NOTHING_FOUND = Found(0.0, 0.0, (), ())
+NOTHING_FOUND = Found(0.0, 0.0, ())
 
 # The number of an entry, and where it begins and ends.
 _Hit = tuple[int, int, int]
+# Numbers of entries, in order.
+_Numbers = dict[int, None]
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Compiled word lists. `spaced` finds only words between blanks, `dense` words anywhere. Both give the number of an
-    entry; numbers from `len(entries)` on are ends of clauses. `groups` and `weights` are the entries' own, which a loop
-    over many hits reaches faster than an entry's fields."""
+    """Compiled word lists. `spaced` finds only words between blanks, `dense` words anywhere; both give numbers of
+    entries. `groups` and `weights` are the entries' own, which a loop reaches faster than an entry's fields."""
 
     entries: tuple[Entry, ...]
     groups: tuple[str, ...]
     weights: tuple[float, ...]
     spaced: BytesAhoCorasick
-    dense: BytesAhoCorasick
+    dense: AhoCorasick
 
     def read(self, text: str) -> Found:
         """What `text` speaks for."""
         if text.isascii():
-            return self._read_spaced(f" {text} ".encode())
-        lower = f" {text} ".lower()
-        data = lower.encode(errors="replace")
-        if _CJK.search(lower):
-            return self._read_dense(data)
-        return self._read_spaced(_TYPOGRAPHY.sub(b" ", data))
+            return self._read_spaced(f" {text} \n".encode())
+        if _CJK.search(text):
+            return self._read_dense(f" {text} ".lower())
+        return self._read_spaced(_TYPOGRAPHY.sub(b" ", f" {text} \n".lower().encode(errors="replace")))
+
+    def structured_words(self, found: Found) -> list[str]:
+        return [self.entries[number].label for number in found.numbers if self.groups[number] == _STRUCTURED]
+
+    def tolerant_words(self, found: Found) -> list[str]:
+        return [self.entries[number].label for number in found.numbers if self.groups[number] in _TOLERANT]
 
     def _read_spaced(self, data: bytes) -> Found:
+        """Of a text that begins with a blank and ends with a blank and the end of a clause."""
         hits = self.spaced.find_matches_as_indexes(data.translate(_WORDS), True)
         if not hits:
             return NOTHING_FOUND
         groups = self.groups
         clauses = data.translate(_CLAUSES)
-        whole: dict[int, None] = {}
-        material: dict[int, None] = {}
+        whole: _Numbers = {}
+        material: _Numbers = {}
         clause_end = unwanted_from = unwanted_until = 0
         task = ""
         is_material = False
@@ -132,18 +142,17 @@ class Vocabulary:
             if start >= clause_end:
                 # What comes first in a clause is the task: "a poem about code", "summarise this JSON". What follows a
                 # colon after it is all of the rest: "Summarise this: ...".
-                is_material = is_material or (task == _DIGEST and data[clause_end : clause_end + 1] == b":")
+                if task == _DIGEST:
+                    is_material = is_material or data[clause_end] == _COLON
                 task = _DIGEST if is_material else ""
                 clause_end = clauses.find(_END, start + 1)
-                if clause_end < 0:
-                    clause_end = len(data)
                 unwanted_until = 0
             group = groups[number]
             if group == _NEGATION:
-                unwanted_from = end
+                unwanted_from = end - 1
                 unwanted_until = max(unwanted_until, end + (_REACH if self.weights[number] == 1 else _SHORT_REACH))
             elif start < unwanted_until and data.find(b",", unwanted_from, start) < 0:
-                unwanted_from = end
+                unwanted_from = end - 1
                 unwanted_until = max(unwanted_until, end + _SHORT_REACH)
             elif not task:
                 whole[number] = None
@@ -155,32 +164,42 @@ class Vocabulary:
                 material[number] = None
         return self._sum(whole, material)
 
-    def _read_dense(self, data: bytes) -> Found:
-        words = data.translate(_CJK_CLAUSES)
+    def _read_dense(self, lower: str) -> Found:
+        """Of a lower-case text that begins and ends with blanks."""
+        try:
+            hits = self.dense.find_matches_as_indexes(lower, True)
+        except UnicodeEncodeError:  # lone surrogates, which JSON can hold
+            return self._read_dense(lower.encode(errors="replace").decode())
+        if not hits:
+            return NOTHING_FOUND
         entries = self.entries
-        first_end = len(entries)
-        whole: dict[int, None] = {}
-        material: dict[int, None] = {}
+        whole: _Numbers = {}
+        material: _Numbers = {}
         clause: list[_Hit] = []
         is_material = False
-        for hit in self.dense.find_matches_as_indexes(words, True):
+        last_end = 0
+        for hit in hits:
             number, start, end = hit
-            if number < first_end:
-                if not entries[number].is_spaced or _stands_alone(words, start, end):
-                    clause.append(hit)
-            elif clause:
-                is_digest = self._part(clause, whole, material, is_material=is_material)
-                is_material = is_material or (is_digest and data[start:end] in _COLONS)
+            if entries[number].is_spaced and not _stands_alone(lower, start, end):
+                continue
+            if clause and _CJK_CLAUSE_END.search(lower, last_end, start):
+                if self._part(clause, whole, material, is_material=is_material):
+                    is_material = is_material or _CJK_COLON.search(lower, last_end, start) is not None
                 clause = []
+            clause.append(hit)
+            last_end = end
         if clause:
             self._part(clause, whole, material, is_material=is_material)
         return self._sum(whole, material)
 
-    def _part(
-        self, clause: list[_Hit], whole: dict[int, None], material: dict[int, None], *, is_material: bool
-    ) -> bool:
+    def _part(self, clause: list[_Hit], whole: _Numbers, material: _Numbers, *, is_material: bool) -> bool:
         """Parts the words of one clause by how they count; whether it asks for a digest."""
         groups = self.groups
+        if len(clause) == 1 and not is_material:
+            number = clause[0][0]
+            if groups[number] != _NEGATION:
+                whole[number] = None
+            return groups[number] == _DIGEST
         found = [groups[number] for number, _, _ in clause]
         is_digest = _DIGEST in found
         wanted = self._wanted(clause) if _NEGATION in found else [number for number, _, _ in clause]
@@ -211,30 +230,25 @@ class Vocabulary:
                     wanted.append(number)
                     ends.append(end)
             elif entry.is_backward:
-                while ends and ends[-1] >= start - _REACH:
+                while ends and ends[-1] >= start - _CJK_REACH:
                     ends.pop()
                     wanted.pop()
             else:
-                unwanted_until = end + _REACH
+                unwanted_until = end + _CJK_REACH
         return wanted
 
-    def _sum(self, whole: dict[int, None], material: dict[int, None]) -> Found:
+    def _sum(self, whole: _Numbers, material: _Numbers) -> Found:
         """Each word counts once, where it counts most. Greetings before a structured task are not the task."""
-        groups, weights, entries = self.groups, self.weights, self.entries
+        groups, weights = self.groups, self.weights
         structured = creative = chat = 0.0
-        structured_words: list[str] = []
-        tolerant_words: list[str] = []
         for number in whole:
             group = groups[number]
             if group == _STRUCTURED:
                 structured += weights[number]
-                structured_words.append(entries[number].label)
             elif group == _CREATIVE:
                 creative += weights[number]
-                tolerant_words.append(entries[number].label)
             elif group == _CHAT:
                 chat += weights[number]
-                tolerant_words.append(entries[number].label)
         if structured and chat:
             chat = min(chat * _AS_MATERIAL, _MOST_AS_MATERIAL)
         tolerant = creative + chat
@@ -245,16 +259,12 @@ class Vocabulary:
                     group = groups[number]
                     if group == _STRUCTURED:
                         structured_material += weights[number]
-                        structured_words.append(entries[number].label)
                     elif group != _DIGEST:
                         tolerant_material += weights[number]
-                        tolerant_words.append(entries[number].label)
             structured += min(structured_material * _AS_MATERIAL, _MOST_AS_MATERIAL)
             tolerant += min(tolerant_material * _AS_MATERIAL, _MOST_AS_MATERIAL)
-        return Found(min(1.0, structured), min(1.0, tolerant), tuple(structured_words), tuple(tolerant_words))
-
-
-_COLONS = frozenset({b":", "：".encode()})  # noqa: RUF001 the full-width one
+            whole |= material
+        return Found(structured if structured < 1 else 1.0, tolerant if tolerant < 1 else 1.0, tuple(whole))
 
 
 def compile_vocabulary(lists: Iterable[WordList]) -> Vocabulary:
@@ -269,20 +279,20 @@ def compile_vocabulary(lists: Iterable[WordList]) -> Vocabulary:
                     label = f"{plain} ({words.topic})"
                     backward = _KANA.search(text) is not None
                     entries[plain] = Entry(_GROUPS[words.topic], weight, label, not is_dense, backward)
-    spaced = [f" {text} " if entry.is_spaced else text for text, entry in entries.items()]
-    dense = [*entries, _END.decode(), *_CJK_CLAUSE_ENDS]
     return Vocabulary(
         entries=tuple(entries.values()),
         groups=tuple(entry.group for entry in entries.values()),
         weights=tuple(entry.weight for entry in entries.values()),
-        spaced=_automaton(spaced),
-        dense=_automaton(dense),
+        # Of the ways to build an automaton this makes the fastest to read with; it takes some MB.
+        spaced=BytesAhoCorasick(
+            (f" {text} ".encode(errors="replace") for text in entries), implementation=Implementation.DFA
+        ),
+        dense=AhoCorasick(map(_encodable, entries), implementation=Implementation.DFA, store_patterns=False),
     )
 
 
-def _automaton(texts: list[str]) -> BytesAhoCorasick:
-    """Of the ways to build one this makes the fastest to read with; it takes some MB."""
-    return BytesAhoCorasick([text.encode(errors="replace") for text in texts], implementation=Implementation.DFA)
+def _encodable(text: str) -> str:
+    return text.encode(errors="replace").decode()
 
 
 def _plain(text: str) -> str:
@@ -291,13 +301,10 @@ def _plain(text: str) -> str:
     return " ".join(data.translate(_WORDS).decode().split())
 
 
-def _stands_alone(words: bytes, start: int, end: int) -> bool:
-    """Whether what is found among words without blanks is a whole word of a language with blanks."""
-    before, after = words[start - 1], words[end]
-    if before in _OF_WORDS or after in _OF_WORDS:
-        return False
-    # The first bytes of two-byte sequences: letters of Latin, Greek, Cyrillic and the like.
-    return not (0xC3 <= after <= 0xDF or (before >= 0x80 and 0xC3 <= words[start - 2] <= 0xDF))
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    """Whether what is found in a text without blanks is a whole word of a language with blanks."""
+    return not (_is_of_word(text[start - 1]) or _is_of_word(text[end]))
 
 
-_OF_WORDS = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789+#_")
+def _is_of_word(char: str) -> bool:
+    return char < _FIRST_CJK and (char.isalnum() or char in "+#_")

@@ -1,5 +1,7 @@
 """Sensitivity: the rules, the words that speak for them, and the words that do not."""
 
+# ruff: noqa: RUF001 Chinese and Japanese have full-width commas and colons
+
 from __future__ import annotations
 
 import os
@@ -54,6 +56,34 @@ def test_heat_and_creative_or_conversational_words_are_tolerant(text: str) -> No
 def test_long_output_raises_the_score_at_any_temperature(temperature: float | None) -> None:
     ask = make_chat("Write a story", temperature=temperature)
     assert judge(ask, 1001).score - judge(ask, 1000).score == RULES.weights.long_output > 0
+
+
+@pytest.mark.parametrize("temperature", [None, 0.7, 1.5])
+def test_top_k_1_is_greedy_whatever_the_temperature(temperature: float | None) -> None:
+    assert points(judge(make_chat("Go on", top_k=1, temperature=temperature))) == {"greedy": RULES.weights.greedy}
+
+
+@pytest.mark.parametrize("field", ["seed", "logprobs", "tools", "response_format", "reasoning_effort"])
+def test_what_asks_for_exactness_raises_the_score_at_any_temperature(field: str) -> None:
+    values: dict[str, Any] = {
+        "seed": 7,
+        "logprobs": True,
+        "tools": [{"type": "function"}],
+        "response_format": {"type": "json_object"},
+        "reasoning_effort": "high",
+    }
+    for temperature in (None, 0, 0.7, 1.3):
+        plain = judge(make_chat("Go on", temperature=temperature)).score
+        assert judge(make_chat("Go on", temperature=temperature, **{field: values[field]})).score > plain
+
+
+def test_several_answers_lower_the_score() -> None:
+    assert judge(make_chat("Go on", n=3)).score < judge(make_chat("Go on", n=1)).score
+
+
+def test_code_and_a_story_asked_for_at_once_are_not_tolerant_when_hot() -> None:
+    ask = make_chat("Write a Python script. Then tell me a funny story about it.", temperature=0.9)
+    assert judge(ask).verdict is Verdict.NEUTRAL
 
 
 def test_an_absent_temperature_counts_as_hot_but_less_surely() -> None:
@@ -154,6 +184,94 @@ def test_summarising_json_is_not_code(text: str) -> None:
 )
 def test_what_is_not_wanted_does_not_count(text: str) -> None:
     assert judge(make_chat(text, temperature=0)).verdict is not Verdict.SENSITIVE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Don't write code",
+        "Give me a hint, not a Python program",
+        "No Python code, please",
+        "别写代码",
+        "不用写代码",
+        "コードは書かないで",
+        "No escribas código",
+        "Responde sin código",
+        "Antworte ohne Code",
+        "Bitte keinen Python-Code",
+        "Réponds sans code",
+        "N'écris pas de code Python",
+    ],
+)
+def test_what_is_not_wanted_does_not_count_in_any_language(text: str) -> None:
+    assert "structured_words" not in points(judge(make_chat(text, temperature=0)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Write Python code, no explanation",
+        "Don't explain, write the JSON",
+        "I'm not sure how to solve this equation",
+        "用Python写代码，不要解释",
+        "不要解释，只写代码",
+        "説明は不要、コードを書いて",
+        "Sin explicaciones, solo el código",
+        "Ohne Erklärung, nur den Quellcode",
+        "Sans explication, juste le code source",
+    ],
+)
+def test_a_negation_does_not_reach_what_is_wanted(text: str) -> None:
+    assert judge(make_chat(text, temperature=0)).verdict is Verdict.SENSITIVE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Hello, can you write a SQL query for me?",
+        "你好，请写一个Python脚本",
+        "こんにちは、関数を実装してください",
+        "Hola, escribe un programa en Java",
+        "Hallo, schreib mir bitte eine Funktion",
+        "Bonjour, écris une fonction",
+    ],
+)
+def test_a_greeting_is_not_the_task(text: str) -> None:
+    assert judge(make_chat(text, temperature=0)).verdict is Verdict.SENSITIVE
+    assert judge(make_chat(text, temperature=0.9)).verdict is not Verdict.TOLERANT
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Summarise the following text: The code is Python. It returns JSON.",
+        "用三句话概括：这段代码用Python。它返回JSON。",
+        "次を要約：このコードはPythonです。JSONを返します。",
+        "Resume este texto: El código es Python. Devuelve JSON.",
+        "Fasse den Text zusammen: Der Code ist Python. Er liefert JSON.",
+        "Résume ce texte : le code est en Python. Il renvoie du JSON.",
+    ],
+)
+def test_what_follows_the_colon_of_a_summary_is_material(text: str) -> None:
+    assert judge(make_chat(text, temperature=0)).verdict is not Verdict.SENSITIVE
+
+
+def test_a_system_prompt_that_only_names_an_assistant_says_nothing() -> None:
+    for system in (
+        "You are a helpful assistant.",
+        "你是一个有用的助手。",
+        "Eres un asistente útil.",
+        "Du bist ein Assistent.",
+    ):
+        assert points(judge(make_chat("Go on", system=system, temperature=1))) == {"hot": RULES.weights.hot}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["resuelve la ecuacion", "ecris une expression reguliere", "loese das raetsel", "écris une expression régulière"],
+)
+def test_words_are_known_as_they_are_typed_without_accents(text: str) -> None:
+    assert VOCABULARY.read(text).structured == 1
 
 
 def test_a_negation_ends_with_its_clause() -> None:
@@ -263,6 +381,16 @@ def test_reading_takes_time_in_proportion_to_the_text(unit: str) -> None:
 
     # Quadratic work would take 64 times as long. The bound leaves room for a busy machine.
     assert seconds(160_000) < 40 * seconds(20_000) + 0.05
+
+
+@pytest.mark.parametrize(
+    "unit", ["a", "python ", "step by step by ", "不要代码", "コードは不要", "代", "don't write ", "summarise: "]
+)
+def test_a_megabyte_is_read_within_seconds(unit: str) -> None:
+    text = (unit * (1_000_000 // len(unit) + 1))[:1_000_000]
+    started = time.perf_counter()
+    VOCABULARY.read(text)
+    assert time.perf_counter() - started < 10  # well under one second on an idle machine
 
 
 def test_compiled_rules_are_shared_between_tables() -> None:
