@@ -10,13 +10,14 @@ Japanese and Korean have none, or join particles to words: there a listed word c
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ahocorasick_rs import AhoCorasick, BytesAhoCorasick, Implementation
+from ahocorasick_rs import BytesAhoCorasick, Implementation
 
+from controlplane.policy import spelling
+from controlplane.policy.spelling import CLAUSE_END, CLAUSES, WORDS, stands_alone
 from controlplane.policy.words import Topic, WordList
 
 # What a word speaks for: groups of topics.
@@ -38,40 +39,14 @@ _GROUPS = {
 }
 
 # How many bytes a negation reaches: a few short words, or only the next one with its article. Where a word is not
-# wanted, neither is the next one. In Chinese and Japanese, how many characters.
+# wanted, neither is the next one.
 _REACH = 18
 _SHORT_REACH = 5
-_CJK_REACH = 6
 # How much a word counts that names the material of a task of another kind, or a greeting before it, and all of them.
 _AS_MATERIAL = 0.2
 _MOST_AS_MATERIAL = 0.4
 
-_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_KANA = re.compile(r"[\u3040-\u30ff]")
-# Quotes, dashes and dots (U+2010 to U+203F), and the marks between U+00A0 and U+00BF, such as those of Spanish.
-_TYPOGRAPHY = re.compile(rb"\xe2\x80[\x90-\xbf]|\xc2[\xa0-\xbf]")
-_FIRST_CJK = "\u2e80"
-_CJK_CLAUSE_END = re.compile("[\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f.,:;!?\n]")  # and , . ! , : ; ? of full width
-_CJK_COLON = re.compile("[:\uff1a]")
-_END = b"\x1f"
 _COLON = ord(":")
-
-
-def _normal_bytes(ends: str) -> bytes:
-    """ASCII letters in lower case; digits and what words of the trade hold (`c++`, `#include`, `snake_case`) kept; a
-    mark for each of `ends`, and blanks for all else. Bytes above ASCII are parts of letters."""
-    table = bytearray(b" " * 128 + bytes(range(128, 256)))
-    for byte in range(128):
-        char = chr(byte)
-        if char.isalnum() or char in "+#_":
-            table[byte] = ord(char.lower())
-        elif char in ends:
-            table[byte] = ord(_END)
-    return bytes(table)
-
-
-_WORDS = _normal_bytes("")
-_CLAUSES = _normal_bytes(".;:!?\n")
 
 
 class Entry(NamedTuple):
@@ -80,8 +55,7 @@ class Entry(NamedTuple):
     group: str
     weight: float
     label: str
-    is_spaced: bool = True
-    is_backward: bool = False  # a negation of what stands before it
+    is_backward: bool  # a negation of what stands before it
 
 
 class Found(NamedTuple):
@@ -103,22 +77,22 @@ _Numbers = dict[int, None]
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Compiled word lists. `spaced` finds only words between blanks, `dense` words anywhere; both give numbers of
-    entries. `groups` and `weights` are the entries' own, which a loop reaches faster than an entry's fields."""
+    """Compiled word lists. `spaced` finds words between blanks, `dense` words anywhere; both give numbers of entries.
+    Those from `first_dense` on are of languages without blanks. `groups` and `weights` are the entries' own, reached
+    faster here."""
 
     entries: tuple[Entry, ...]
+    first_dense: int
     groups: tuple[str, ...]
     weights: tuple[float, ...]
     spaced: BytesAhoCorasick
-    dense: AhoCorasick
+    dense: BytesAhoCorasick
 
     def read(self, text: str) -> Found:
         """What `text` speaks for."""
-        if text.isascii():
-            return self._read_spaced(f" {text} \n".encode())
-        if _CJK.search(text):
-            return self._read_dense(f" {text} ".lower())
-        return self._read_spaced(_TYPOGRAPHY.sub(b" ", f" {text} \n".lower().encode(errors="replace")))
+        if text.isascii() or not spelling.is_dense(text):
+            return self._read_spaced(spelling.spaced_bytes(text))
+        return self._read_dense(spelling.dense_bytes(text))
 
     def structured_words(self, found: Found) -> list[str]:
         return [self.entries[number].label for number in found.numbers if self.groups[number] == _STRUCTURED]
@@ -127,12 +101,14 @@ class Vocabulary:
         return [self.entries[number].label for number in found.numbers if self.groups[number] in _TOLERANT]
 
     def _read_spaced(self, data: bytes) -> Found:
-        """Of a text that begins with a blank and ends with a blank and the end of a clause."""
-        hits = self.spaced.find_matches_as_indexes(data.translate(_WORDS), True)
+        hits = self.spaced.find_matches_as_indexes(data.translate(WORDS), True)
         if not hits:
             return NOTHING_FOUND
+        alike = self._if_alike([hit[0] for hit in hits])
+        if alike is not None:
+            return alike
         groups = self.groups
-        clauses = data.translate(_CLAUSES)
+        clauses = data.translate(CLAUSES)
         whole: _Numbers = {}
         material: _Numbers = {}
         clause_end = unwanted_from = unwanted_until = 0
@@ -145,7 +121,7 @@ class Vocabulary:
                 if task == _DIGEST:
                     is_material = is_material or data[clause_end] == _COLON
                 task = _DIGEST if is_material else ""
-                clause_end = clauses.find(_END, start + 1)
+                clause_end = clauses.find(CLAUSE_END, start + 1)
                 unwanted_until = 0
             group = groups[number]
             if group == _NEGATION:
@@ -164,27 +140,29 @@ class Vocabulary:
                 material[number] = None
         return self._sum(whole, material)
 
-    def _read_dense(self, lower: str) -> Found:
-        """Of a lower-case text that begins and ends with blanks."""
-        try:
-            hits = self.dense.find_matches_as_indexes(lower, True)
-        except UnicodeEncodeError:  # lone surrogates, which JSON can hold
-            return self._read_dense(lower.encode(errors="replace").decode())
+    def _read_dense(self, data: bytes) -> Found:
+        words = data.translate(WORDS)
+        first_dense = self.first_dense
+        hits = [
+            hit
+            for hit in self.dense.find_matches_as_indexes(words, True)
+            if hit[0] >= first_dense or stands_alone(words, hit[1], hit[2])
+        ]
         if not hits:
             return NOTHING_FOUND
-        entries = self.entries
+        alike = self._if_alike([hit[0] for hit in hits])
+        if alike is not None:
+            return alike
         whole: _Numbers = {}
         material: _Numbers = {}
         clause: list[_Hit] = []
         is_material = False
         last_end = 0
         for hit in hits:
-            number, start, end = hit
-            if entries[number].is_spaced and not _stands_alone(lower, start, end):
-                continue
-            if clause and _CJK_CLAUSE_END.search(lower, last_end, start):
+            _, start, end = hit
+            if clause and spelling.DENSE_CLAUSE_END.search(data, last_end, start):
                 if self._part(clause, whole, material, is_material=is_material):
-                    is_material = is_material or _CJK_COLON.search(lower, last_end, start) is not None
+                    is_material = is_material or spelling.DENSE_COLON.search(data, last_end, start) is not None
                 clause = []
             clause.append(hit)
             last_end = end
@@ -195,11 +173,6 @@ class Vocabulary:
     def _part(self, clause: list[_Hit], whole: _Numbers, material: _Numbers, *, is_material: bool) -> bool:
         """Parts the words of one clause by how they count; whether it asks for a digest."""
         groups = self.groups
-        if len(clause) == 1 and not is_material:
-            number = clause[0][0]
-            if groups[number] != _NEGATION:
-                whole[number] = None
-            return groups[number] == _DIGEST
         found = [groups[number] for number, _, _ in clause]
         is_digest = _DIGEST in found
         wanted = self._wanted(clause) if _NEGATION in found else [number for number, _, _ in clause]
@@ -230,12 +203,27 @@ class Vocabulary:
                     wanted.append(number)
                     ends.append(end)
             elif entry.is_backward:
-                while ends and ends[-1] >= start - _CJK_REACH:
+                while ends and ends[-1] >= start - _REACH:
                     ends.pop()
                     wanted.pop()
             else:
-                unwanted_until = end + _CJK_REACH
+                unwanted_until = end + _REACH
         return wanted
+
+    def _if_alike(self, found: list[int]) -> Found | None:
+        """What words of a single group speak for, which is most often all that there is; None where there are several,
+        which must be told apart."""
+        groups = set(map(self.groups.__getitem__, found))
+        if len(groups) > 1:
+            return None
+        group = groups.pop()
+        numbers = tuple(dict.fromkeys(found))
+        strength = min(1.0, sum(map(self.weights.__getitem__, numbers)))
+        if group == _STRUCTURED:
+            return Found(strength, 0.0, numbers)
+        if group in _TOLERANT:
+            return Found(0.0, strength, numbers)
+        return NOTHING_FOUND
 
     def _sum(self, whole: _Numbers, material: _Numbers) -> Found:
         """Each word counts once, where it counts most. Greetings before a structured task are not the task."""
@@ -269,42 +257,27 @@ class Vocabulary:
 
 def compile_vocabulary(lists: Iterable[WordList]) -> Vocabulary:
     """The word lists made ready; where lists share a word, the one that gives it more weight keeps it."""
-    entries: dict[str, Entry] = {}
+    spaced: dict[bytes, Entry] = {}
+    dense: dict[bytes, Entry] = {}
     for words in lists:
         for weight, texts in ((1.0, words.words), (0.5, words.weak)):
             for text in texts:
-                is_dense = _CJK.search(text) is not None
-                plain = text.lower() if is_dense else _plain(text)
+                entries = dense if spelling.is_dense(text) else spaced
+                plain = spelling.plain(text)
                 if plain and (plain not in entries or entries[plain].weight < weight):
-                    label = f"{plain} ({words.topic})"
-                    backward = _KANA.search(text) is not None
-                    entries[plain] = Entry(_GROUPS[words.topic], weight, label, not is_dense, backward)
+                    label = f"{plain.decode()} ({words.topic})"
+                    entries[plain] = Entry(_GROUPS[words.topic], weight, label, spelling.has_kana(text))
+    both = (*spaced.values(), *dense.values())
     return Vocabulary(
-        entries=tuple(entries.values()),
-        groups=tuple(entry.group for entry in entries.values()),
-        weights=tuple(entry.weight for entry in entries.values()),
-        # Of the ways to build an automaton this makes the fastest to read with; it takes some MB.
-        spaced=BytesAhoCorasick(
-            (f" {text} ".encode(errors="replace") for text in entries), implementation=Implementation.DFA
-        ),
-        dense=AhoCorasick(map(_encodable, entries), implementation=Implementation.DFA, store_patterns=False),
+        entries=both,
+        first_dense=len(spaced),
+        groups=tuple(entry.group for entry in both),
+        weights=tuple(entry.weight for entry in both),
+        spaced=_automaton(b" %b " % text for text in spaced),
+        dense=_automaton((*spaced, *dense)),
     )
 
 
-def _encodable(text: str) -> str:
-    return text.encode(errors="replace").decode()
-
-
-def _plain(text: str) -> str:
-    """The words of a listed phrase as they are found in a text: lower-case and with one blank between them."""
-    data = _TYPOGRAPHY.sub(b" ", text.lower().encode(errors="replace"))
-    return " ".join(data.translate(_WORDS).decode().split())
-
-
-def _stands_alone(text: str, start: int, end: int) -> bool:
-    """Whether what is found in a text without blanks is a whole word of a language with blanks."""
-    return not (_is_of_word(text[start - 1]) or _is_of_word(text[end]))
-
-
-def _is_of_word(char: str) -> bool:
-    return char < _FIRST_CJK and (char.isalnum() or char in "+#_")
+def _automaton(texts: Iterable[bytes]) -> BytesAhoCorasick:
+    """Of the ways to build one this makes the fastest to read with; it takes some MB."""
+    return BytesAhoCorasick(texts, implementation=Implementation.DFA)
