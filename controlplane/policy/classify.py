@@ -5,6 +5,7 @@ A heuristic at scheduling time. It asks no model, and it promises nothing about 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -15,6 +16,8 @@ from controlplane.policy.vocabulary import NOTHING_FOUND, Found, Vocabulary, com
 
 # Contributions name at most this many words.
 _WORDS_SHOWN = 4
+# Excerpts of system prompts that are remembered, with what they speak for.
+_SYSTEM_PROMPTS = 256
 
 
 class _Said(NamedTuple):
@@ -34,13 +37,16 @@ class _Said(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Classifier:
-    """Sensitivity rules made ready for use."""
+    """Sensitivity rules made ready for use. What the last system prompts speak for is remembered, since most requests
+    repeat one."""
 
     rules: SensitivityRules
     vocabulary: Vocabulary
     said: _Said = field(init=False, repr=False, compare=False)
+    read_system: Callable[[str], Found] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "read_system", lru_cache(maxsize=_SYSTEM_PROMPTS)(self.vocabulary.read))
         object.__setattr__(self, "said", _say(self.rules.weights, self.rules.long_output_tokens))
 
     def classify(self, ask: Ask, expected_output_tokens: int) -> Sensitivity:
@@ -104,7 +110,7 @@ class Classifier:
         positions = self.rules.positions
         if ask.last_user and (found := read(ask.last_user)) is not NOTHING_FOUND:
             spoken.append((found, positions.last_user, "the last user turn"))
-        if ask.system and (found := read(ask.system)) is not NOTHING_FOUND:
+        if ask.system and (found := self.read_system(ask.system)) is not NOTHING_FOUND:
             spoken.append((found, positions.system, "the system prompt"))
         if ask.first_user != ask.last_user and (found := read(ask.first_user)) is not NOTHING_FOUND:
             spoken.append((found, positions.first_user, "the first user turn"))
@@ -127,7 +133,7 @@ class Classifier:
 
 @lru_cache(maxsize=4)
 def compile_rules(rules: SensitivityRules) -> Classifier:
-    """Sensitivity rules made ready for use. Costs tens of milliseconds, so that the last ones are remembered: tables
+    """Sensitivity rules made ready for use. Costs about a tenth of a second, so that the last ones are remembered: tables
     change each second, rules hardly ever."""
     return Classifier(rules, compile_vocabulary(rules.words))
 

@@ -78,13 +78,14 @@ _Numbers = dict[int, None]
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
     """Compiled word lists. `spaced` finds words between blanks, `dense` words anywhere; both give numbers of entries.
-    Those from `first_dense` on are of languages without blanks. `groups` and `weights` are the entries' own, reached
-    faster here."""
+    Those from `first_dense` on are of languages without blanks. `groups`, `weights` and `labels` are the entries' own,
+    reached faster here."""
 
     entries: tuple[Entry, ...]
     first_dense: int
     groups: tuple[str, ...]
     weights: tuple[float, ...]
+    labels: tuple[str, ...]
     spaced: BytesAhoCorasick
     dense: BytesAhoCorasick
 
@@ -95,10 +96,12 @@ class Vocabulary:
         return self._read_dense(spelling.dense_bytes(text))
 
     def structured_words(self, found: Found) -> list[str]:
-        return [self.entries[number].label for number in found.numbers if self.groups[number] == _STRUCTURED]
+        groups, labels = self.groups, self.labels
+        return [labels[number] for number in found.numbers if groups[number] == _STRUCTURED]
 
     def tolerant_words(self, found: Found) -> list[str]:
-        return [self.entries[number].label for number in found.numbers if self.groups[number] in _TOLERANT]
+        groups, labels = self.groups, self.labels
+        return [labels[number] for number in found.numbers if groups[number] in _TOLERANT]
 
     def _read_spaced(self, data: bytes) -> Found:
         hits = self.spaced.find_matches_as_indexes(data.translate(WORDS), True)
@@ -273,6 +276,7 @@ def compile_vocabulary(lists: Iterable[WordList]) -> Vocabulary:
         first_dense=len(spaced),
         groups=tuple(entry.group for entry in both),
         weights=tuple(entry.weight for entry in both),
+        labels=tuple(entry.label for entry in both),
         spaced=_automaton(b" %b " % text for text in spaced),
         dense=_automaton((*spaced, *dense)),
     )
