@@ -86,6 +86,7 @@ class Log:
     seconds: list[float] = field(default_factory=list)
     registrations: dict[str, tuple[str, float]] = field(default_factory=dict)  # node and time, by node session
     cut_short: list[tuple[float, float]] = field(default_factory=list)  # when engines were killed
+    longest_lag: float = 0.0  # how late this process itself was: what it sees is no more exact than that
 
 
 class Arrivals(deque[Received]):
@@ -170,7 +171,7 @@ class Node:
         await self._engine_stack.aclose()
 
     async def _start_agent(self) -> None:
-        flags = ["--max-sequences", str(SEQUENCES)]
+        flags = ["--max-sequences", str(SEQUENCES), "--drain-grace", "60"]
         if self.loaded not in ROOTS:  # vLLM tells only quantized formats
             flags += ["--format", self.loaded]
         self._agent = await self._agent_stack.enter_async_context(
@@ -206,10 +207,14 @@ async def main(seconds: float, sessions: int, seed: int) -> int:
                     for index in range(sessions)
                 ]
                 troubling = tasks.create_task(make_trouble(system, log, nodes, stop, dice))
-                watching = tasks.create_task(watch_registrations(system, log))
+                watching = [
+                    tasks.create_task(watch_registrations(system, log)),
+                    tasks.create_task(watch_lag(log)),
+                ]
                 await asyncio.gather(*living, troubling)
                 rest = await remainders(system, nodes, metrics)
-                watching.cancel()
+                for task in watching:
+                    task.cancel()
         return report(log, seconds, sessions, rest)
 
 
@@ -325,6 +330,13 @@ async def _spare(system: RunningSystem, nodes: list[Node], dice: random.Random) 
     return next((node for node in free if by_tier[TIER_OF[node.loaded]] > 1), None)
 
 
+async def watch_lag(log: Log) -> None:
+    while True:
+        due = time.monotonic() + 0.05
+        await asyncio.sleep(0.05)
+        log.longest_lag = max(log.longest_lag, time.monotonic() - due)
+
+
 async def watch_registrations(system: RunningSystem, log: Log) -> None:
     while True:
         for node in await system.nodes():
@@ -386,6 +398,7 @@ def report(log: Log, seconds: float, sessions: int, rest: dict[str, float]) -> i
     _print("outcomes", log.outcomes)
     times = sorted(log.seconds) or [0.0]
     print(f"seconds a request: median {times[len(times) // 2]:.2f}, p99 {times[int(len(times) * 0.99)]:.2f}")
+    print(f"this process was late by {log.longest_lag:.2f} s at most")
     promises = {
         "sessions whose requests reached engines of two tiers": len(switched),
         "sessions whose answers told of two tiers": len(told),
