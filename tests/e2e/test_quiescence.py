@@ -31,7 +31,7 @@ STORY = {
     "max_tokens": 2,
     "messages": [{"role": "user", "content": "A story!"}],
 }
-SECONDS = 6.0
+SECONDS = 15.0  # enough for a busy machine to look before it is over
 SHORT = f"policy: {{sessions: {{quiescence: {{seconds: {SECONDS:g}}}}}}}\n"
 EXEMPT = SHORT.replace("seconds", "exempt_same_engine: true, seconds")
 FP16, AWQ, GPTQ = "org/test-model-fp16", "org/test-model-awq", "org/test-model-gptq"
