@@ -33,7 +33,7 @@ BODY = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def system() -> AsyncIterator[RunningSystem]:
-    # On a busy machine a control plane takes seconds to start, and agents as long to find it: no lease may end meanwhile.
+    # On a busy machine a control plane takes seconds to start, and agents as long to find it: no lease may end then.
     patient = FREE_PORTS.replace("control_plane: {", "control_plane: {lease: 20s, ")
     async with running_system(patient) as running:
         yield running
