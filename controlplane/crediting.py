@@ -39,7 +39,6 @@ class Crediting:
             next_view = asyncio.ensure_future(self._current.next())
             next_end = asyncio.ensure_future(self._finished.wait())
             try:
-                await asyncio.sleep(0)  # both wait from here on, so that nothing from now on is missed
                 self._work_out()
                 await asyncio.sleep(COALESCE_SECONDS)
                 await asyncio.wait((next_view, next_end), timeout=REFRESH_SECONDS, return_when=asyncio.FIRST_COMPLETED)

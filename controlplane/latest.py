@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from typing import Generic, TypeVar
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 Known = TypeVar("Known")
@@ -23,9 +23,12 @@ class Latest(Generic[T]):
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def next(self) -> T:
-        """The value after the next `put`."""
-        await self._changed.wait()
+    def next(self) -> Coroutine[Any, Any, T]:
+        """The value after the next `put`, counted from this call and not from when it is awaited."""
+        return self._after(self._changed)
+
+    async def _after(self, changed: asyncio.Event) -> T:
+        await changed.wait()
         return self.value
 
     async def changes(self: Latest[Known | None]) -> AsyncGenerator[Known, None]:
@@ -45,7 +48,6 @@ async def changes_of_both(one: Latest[T], other: Latest[Known]) -> AsyncGenerato
     while True:
         waiting = [asyncio.ensure_future(one.next()), asyncio.ensure_future(other.next())]
         try:
-            await asyncio.sleep(0)  # both wait from here on, so that no change from now on is missed
             yield one.value, other.value
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:

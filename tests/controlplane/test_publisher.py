@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 import pytest
 
+from controlplane import publisher
 from controlplane.config.load import dump
 from controlplane.latest import Latest
 from controlplane.model import NodeLoad, NodeSession, Override
@@ -57,12 +57,11 @@ class Published:
 
     async def put(self, state: FleetState) -> View:
         """The view that follows from it."""
-        following = asyncio.ensure_future(self.current.next())
-        await asyncio.sleep(0)
+        following = self.current.next()
         self.states.put(state)
         async with asyncio.timeout(5):
             while (view := await following) is None or view.sessions is not state.sessions:
-                following = asyncio.ensure_future(self.current.next())
+                following = self.current.next()
         return view
 
 
@@ -78,13 +77,14 @@ async def publishing() -> AsyncIterator[Published]:
     assert running.cancelled()
 
 
-async def test_a_registration_is_in_force_within_50_ms() -> None:
+async def test_a_registration_is_in_force_at_once_and_not_with_the_next_refresh(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """How soon that is, `bench/fleet_changes.py` measures."""
+    monkeypatch.setattr(publisher, "REFRESH_SECONDS", 3600.0)
     async with publishing() as published:
         for names in (("a",), ("a", "b"), ("a", "b", "c")):
-            began = time.monotonic()
             view = await published.put(state_of(*names))
-            # The rest is for a busy machine; the refresh alone would take a second.
-            assert time.monotonic() - began < 0.05 + 0.25
             assert tuple(view.sessions) == names
             assert view.fleet.pools[0].nodes == len(names)
             assert [pool.nodes for pool in view.table_message.pools] == [len(names)]
@@ -95,7 +95,7 @@ async def test_changes_that_come_at_once_are_published_together() -> None:
         await published.put(state_of("a"))
         for number in range(100):
             published.states.put(state_of("a", f"b{number}"))
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # the publisher's turn: it is to see each of them, and no event says that it has
         view = await published.put(state_of("a", "last"))
         assert "last" in view.sessions
         assert len(published.views) <= 4
