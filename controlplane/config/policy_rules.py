@@ -1,6 +1,6 @@
 """The policy's own rules, placed at the settings they are about; and how word lists of a file join the default ones.
 
-The rules are `controlplane.policy.settings.faults`; this finds the paths in what they say.
+The rules are `controlplane.policy.faults`; this finds the paths in what they say.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import replace
 from controlplane.config.document import Path, spell
 from controlplane.config.reader import leaves
 from controlplane.config.rules import Broken, Rule, path
-from controlplane.policy.settings import Policy, faults
+from controlplane.policy.faults import faults
+from controlplane.policy.settings import Policy
 from controlplane.policy.words import DEFAULT_WORDS, Topic, WordList
 
 

@@ -9,18 +9,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from hashlib import blake2b, sha256
 from typing import Any
 
 import msgspec
 
 from controlplane.model import Ask, Endpoint, FormatTier, HttpRequest, Refusal
-from controlplane.policy.preference import tenant_of_name
+from controlplane.policy.identity import bounded_id, tenant_of_credential, tenant_of_name
 from controlplane.policy.prompt import Prompt, read_prompt
 from controlplane.policy.settings import REQUEST_ID_HEADERS, Policy
 from controlplane.policy.text import count_classes, excerpt
 
-MAX_ID_CHARS = 200
 # Where the usual clients show their credential.
 _CREDENTIALS = ("authorization", "x-api-key", "api-key")
 _MAX_TOKENS = 2**31 - 1
@@ -380,7 +378,7 @@ def _session(headers: Mapping[str, str], body: Body | None, policy: Policy) -> s
         name = configured.lower()  # as HTTP/2 sends them
         value = headers.get(name)
         if value and name not in REQUEST_ID_HEADERS:
-            return _bounded_id(value)
+            return bounded_id(value)
     if body is not None:
         for path in rules.body_fields:
             root, *rest = path.split(".")
@@ -388,25 +386,19 @@ def _session(headers: Mapping[str, str], body: Body | None, policy: Policy) -> s
             for part in rest:
                 found = found.get(part) if isinstance(found, dict) else None
             if isinstance(found, str) and found:
-                return _bounded_id(found)
+                return bounded_id(found)
     return None
-
-
-def _bounded_id(value: str) -> str:
-    if len(value) <= MAX_ID_CHARS:
-        return value
-    return "sha256:" + sha256(value.encode(errors="replace")).hexdigest()
 
 
 def _tenant(headers: Mapping[str, str], policy: Policy) -> str:
     """The tenant's name where a header holds it, else a digest of the credential: no secret goes on from here."""
     if policy.tenants.header is not None:
         name = headers.get(policy.tenants.header.lower(), "")
-        return tenant_of_name(_bounded_id(name)) if name else ""
+        return tenant_of_name(name) if name else ""
     for header in _CREDENTIALS:
         credential = headers.get(header)
         if credential:
-            return "key:" + blake2b(credential.encode(errors="replace"), digest_size=16).hexdigest()
+            return tenant_of_credential(credential)
     return ""
 
 

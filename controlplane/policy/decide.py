@@ -127,7 +127,7 @@ def _choose(
             extra = (Reason.TIER_UNAVAILABLE,)
         if pin is not None and not repinned:
             need = need_of_session(pin, tokens, candidates)
-        elif preference := stated_preference(ask, table.policy.tenants):
+        elif preference := stated_preference(ask, table):
             need = need_of_preference(*preference, tokens, candidates, rules)
         else:
             need = need_of(sensitivity.verdict, tokens, candidates, rules)

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from controlplane.model import Ask, FormatTier, Reason
-from controlplane.policy.settings import TenantRules
+from controlplane.policy.table import RoutingTable
 
 
-def stated_preference(ask: Ask, rules: TenantRules) -> tuple[FormatTier, Reason] | None:
+def stated_preference(ask: Ask, table: RoutingTable) -> tuple[FormatTier, Reason] | None:
     """The client's preference where it counts, else its tenant's; None for neither."""
-    if ask.preference is not None and ask.preference in rules.client_may_prefer:
+    if ask.preference is not None and ask.preference in table.policy.tenants.client_may_prefer:
         return ask.preference, Reason.CLIENT_PREFERENCE
-    for entry in rules.formats:
-        if ask.tenant == tenant_of_name(entry.tenant):
-            return entry.prefers, Reason.TENANT_PREFERENCE
-    return None
-
-
-def tenant_of_name(name: str) -> str:
-    """How the tenant is told apart that the configured header names; no credential's digest looks like it."""
-    return f"name:{name}"
+    tier = table.tenant_formats.get(ask.tenant)
+    return None if tier is None else (tier, Reason.TENANT_PREFERENCE)

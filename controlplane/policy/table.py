@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from controlplane.model import CapacityType, FormatTier, Pool
 from controlplane.policy.classify import Classifier, compile_rules
 from controlplane.policy.formats import fidelity_of
+from controlplane.policy.identity import tenant_of_name
 from controlplane.policy.settings import LoadLimits, Policy
 
 
@@ -36,7 +37,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class RoutingTable:
-    """All that a filter decides by. `names` holds the pools for each name that a request may call a model by."""
+    """All that a filter decides by. `names` holds the pools for each name that a request may call a model by,
+    `tenant_formats` the tier that a tenant, as in `Ask`, prefers."""
 
     version: str
     pools: tuple[Pool, ...]
@@ -44,6 +46,7 @@ class RoutingTable:
     classifier: Classifier
     names: Mapping[str, tuple[Candidate, ...]]
     models: tuple[str, ...]
+    tenant_formats: Mapping[str, FormatTier]
 
     def pools_of(self, name: str) -> tuple[Candidate, ...]:
         """The pools for a model's name, ordered by pool name; empty for an unknown name."""
@@ -55,7 +58,15 @@ def compile_table(version: str, pools: Iterable[Pool], policy: Policy) -> Routin
     ordered = tuple(sorted(pools, key=lambda pool: pool.name))
     candidates = tuple(_candidate(pool, policy) for pool in ordered)
     models = tuple(sorted({pool.model for pool in ordered}))
-    return RoutingTable(version, ordered, policy, compile_rules(policy.sensitivity), _names(candidates, models), models)
+    return RoutingTable(
+        version=version,
+        pools=ordered,
+        policy=policy,
+        classifier=compile_rules(policy.sensitivity),
+        names=_names(candidates, models),
+        models=models,
+        tenant_formats={tenant_of_name(entry.tenant): entry.prefers for entry in policy.tenants.formats},
+    )
 
 
 def without_loads(table: RoutingTable) -> RoutingTable:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from controlplane.model import Ask, FormatTier, Reason
-from controlplane.policy.ask import MAX_ID_CHARS
 from controlplane.policy.decide import decide
+from controlplane.policy.faults import faults
+from controlplane.policy.identity import MAX_ID_CHARS
 from controlplane.policy.pins import pin_key
-from controlplane.policy.settings import Policy, SelectionRules, TenantFormat, TenantRules, faults
+from controlplane.policy.settings import Policy, SelectionRules, TenantFormat, TenantRules
 from support.asks import IDLE, OVERLOADED, make_ask, make_pool, make_table
 
 FULL, QUANTIZED = FormatTier.FULL, FormatTier.QUANTIZED
@@ -97,7 +98,10 @@ def test_no_credential_goes_on_from_the_parser() -> None:
     assert asked(SENSITIVE, NAMED, x_tenant="key:" + "0" * 32).tenant == "name:key:" + "0" * 32
 
 
-def test_a_long_tenant_name_is_bounded() -> None:
+def test_a_long_tenant_name_is_bounded_and_still_the_same_tenant() -> None:
+    name = "x" * 10_000
+    policy = Policy(tenants=TenantRules("x-tenant", (TenantFormat(name, QUANTIZED),)))
+    assert decide(asked(SENSITIVE, policy, x_tenant=name), both_tiers(policy), None).pool.tier is QUANTIZED
     assert len(asked(SENSITIVE, NAMED, x_tenant="x" * 10_000).tenant) < MAX_ID_CHARS
 
 

@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 from controlplane.model import FormatTier
 from controlplane.policy.ask import Body
 from controlplane.policy.contexts import context_class_of
+from controlplane.policy.faults import faults
 from controlplane.policy.formats import fidelity_of, tier_of
 from controlplane.policy.settings import (
     SESSION_FIELD_ROOTS,
@@ -21,7 +22,6 @@ from controlplane.policy.settings import (
     SelectionRules,
     SensitivityRules,
     SessionRules,
-    faults,
 )
 
 

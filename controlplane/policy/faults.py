@@ -1,0 +1,81 @@
+"""What the bounds of single settings cannot say of a policy: contradictions between its fields."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from controlplane.policy.settings import REQUEST_ID_HEADERS, SESSION_FIELD_ROOTS, GainRules, Policy, TenantRules
+
+# What is remembered at most of time that goes on evenly.
+MOST_HALF_LIVES = 1 / math.log(2)
+
+
+def faults(policy: Policy) -> tuple[str, ...]:
+    """Every contradiction in a policy, each as `field: what is wrong and what to do`; empty when it is sound."""
+    found: list[str] = []
+    sensitivity = policy.sensitivity
+    if sensitivity.tolerant_at >= sensitivity.sensitive_at:
+        found.append("sensitivity.tolerant_at: must be below sensitivity.sensitive_at")
+    if sensitivity.near_greedy_temperature > sensitivity.hot_temperature:
+        found.append("sensitivity.near_greedy_temperature: must not be above sensitivity.hot_temperature")
+
+    both = sorted({name.lower() for name in policy.formats.full} & {name.lower() for name in policy.formats.quantized})
+    if both:
+        found.append(f"formats: {', '.join(both)} is in both tiers; leave it in one")
+
+    classes = policy.context_classes
+    if len({entry.name for entry in classes}) < len(classes):
+        found.append("context_classes: two classes have the same name; names must differ")
+    bounds = [entry.max_context for entry in classes]
+    if bounds[-1] is not None:
+        found.append("context_classes: the last class must be unbounded; leave out its max_context")
+    lower = [bound for bound in bounds[:-1] if bound is not None]
+    if len(lower) < len(bounds) - 1:
+        found.append("context_classes: only the last class may be unbounded; give the others a max_context")
+    elif lower != sorted(set(lower)):
+        found.append("context_classes: max_context must grow from class to class")
+
+    found.extend(_gain_faults(policy.gain))
+
+    load = policy.selection.load
+    if load.room_waiting_per_node > load.overloaded_waiting_per_node:
+        found.append("selection.load.room_waiting_per_node: must not be above overloaded_waiting_per_node")
+    if load.room_kv_cache_use > load.overloaded_kv_cache_use:
+        found.append("selection.load.room_kv_cache_use: must not be above overloaded_kv_cache_use")
+
+    if policy.composition.clear_below > policy.composition.needs_full_above:
+        found.append("composition.clear_below: must not be above needs_full_above")
+
+    found.extend(_tenant_faults(policy.tenants))
+    found.extend(
+        f"sessions.headers: {name} names a request, not a session; leave it out"
+        for name in policy.sessions.headers
+        if name.lower() in REQUEST_ID_HEADERS
+    )
+    found.extend(
+        f"sessions.body_fields: {path} is not looked at; begin with one of {', '.join(sorted(SESSION_FIELD_ROOTS))}"
+        for path in policy.sessions.body_fields
+        if path.split(".")[0] not in SESSION_FIELD_ROOTS
+    )
+    return tuple(found)
+
+
+def _tenant_faults(rules: TenantRules) -> Iterator[str]:
+    names = [entry.tenant for entry in rules.formats]
+    if len(set(names)) < len(names):
+        yield "tenants.formats: two entries are of the same tenant; leave one"
+    if rules.formats and rules.header is None:
+        yield "tenants.formats: tenants have no names here; say in tenants.header which header holds them"
+    if rules.header is not None and rules.header.lower().startswith("x-headrace-"):
+        yield "tenants.header: headers that begin with x-headrace- are taken off every request; choose another name"
+
+
+def _gain_faults(rules: GainRules) -> Iterator[str]:
+    classes = [entry.hardware_class.lower() for entry in rules.priors]
+    if len(set(classes)) < len(classes):
+        yield "gain.priors: two entries are of the same hardware class; leave one"
+    if rules.least > rules.most:
+        yield "gain.least: must not be above gain.most"
+    if rules.enough_seconds >= MOST_HALF_LIVES * rules.half_life_seconds:
+        yield "gain.enough_seconds: is forgotten before it is reached; must be below 1.44 times gain.half_life_seconds"
