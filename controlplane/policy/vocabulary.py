@@ -133,14 +133,8 @@ class Vocabulary:
             elif start < unwanted_until and data.find(b",", unwanted_from, start) < 0:
                 unwanted_from = end - 1
                 unwanted_until = max(unwanted_until, end + _SHORT_REACH)
-            elif not task:
-                whole[number] = None
-                if group != _CHAT:
-                    task = group
-            elif group == task:
-                whole[number] = None
             else:
-                material[number] = None
+                task = _count(number, group, task, whole, material)
         return self._sum(whole, material)
 
     def _read_dense(self, data: bytes) -> Found:
@@ -182,15 +176,7 @@ class Vocabulary:
         # The head of a phrase comes last, so a poem about code ends with the poem. To summarise may stand anywhere.
         task = _DIGEST if is_digest or is_material else ""
         for number in reversed(wanted):
-            group = groups[number]
-            if not task:
-                whole[number] = None
-                if group != _CHAT:
-                    task = group
-            elif group == task:
-                whole[number] = None
-            else:
-                material[number] = None
+            task = _count(number, groups[number], task, whole, material)
         return is_digest
 
     def _wanted(self, clause: list[_Hit]) -> list[int]:
@@ -256,6 +242,16 @@ class Vocabulary:
             tolerant += min(tolerant_material * _AS_MATERIAL, _MOST_AS_MATERIAL)
             whole |= material
         return Found(structured if structured < 1 else 1.0, tolerant if tolerant < 1 else 1.0, tuple(whole))
+
+
+def _count(number: int, group: str, task: str, whole: _Numbers, material: _Numbers) -> str:
+    """Counts a word of a clause, whole or as material of its task, and gives the task: that of the first word, but a
+    greeting is none."""
+    if not task or group == task:
+        whole[number] = None
+    else:
+        material[number] = None
+    return task or (group if group != _CHAT else "")
 
 
 def compile_vocabulary(lists: Iterable[WordList]) -> Vocabulary:
