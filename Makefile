@@ -34,6 +34,7 @@ check: $(HEADRACE) ## Lint, formatting, types, import contracts, proto lint
 
 bench: $(HEADRACE) ## Measure: the policy in microseconds, and how long the fleet's changes take
 	@$(BIN)/python bench/policy.py
+	@$(BIN)/python bench/classifier.py
 	@$(BIN)/python bench/fleet_changes.py
 
 protos: $(PACKAGES) ## Generate the message stubs again (make does so by itself when a proto changes)

@@ -2,13 +2,12 @@
 
     python bench/policy.py
 
-Beside the classifier stands what it would cost to search for each listed word with a regular expression of its own.
+`classifier.py` measures the classifier by itself, over several kinds of text.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import statistics
 import time
 from collections.abc import Callable
@@ -19,10 +18,11 @@ from controlplane.policy.ask import parse
 from controlplane.policy.decide import decide
 from controlplane.policy.settings import Policy
 from controlplane.policy.table import compile_table
-from controlplane.policy.words import DEFAULT_WORDS
 from ext_proc import wire
+from ext_proc.credits import Credits
 from ext_proc.pins import MemoryPins
 from ext_proc.router import Router
+from ext_proc.waiting import Line
 
 SIZES = (2_000, 50_000)
 SECONDS_EACH = 1.0
@@ -38,12 +38,19 @@ class Unobserved:
     def decided(self, decision: Decision, seconds: float) -> None:
         pass
 
+    def waiting(self, count: int) -> None:
+        pass
+
+    def wait_ended(self, outcome: str, seconds: float) -> None:
+        pass
+
 
 def main() -> None:
     pools = [_pool(tier, context) for tier in FormatTier for context in ("short", "long")]
     table = compile_table("1", pools, Policy())
-    router = Router(lambda: table, MemoryPins(time.monotonic), Unobserved())
-    words = [re.compile(rf"\b{re.escape(word)}\b", re.IGNORECASE) for word in _listed_words()]
+    observer = Unobserved()
+    line = Line(Credits(time.monotonic), observer, time.monotonic, max_wait=30.0)
+    router = Router(lambda: table, MemoryPins(time.monotonic), line, observer)
     columns: list[list[float]] = []
     for size in SIZES:
         request = _chat(size)
@@ -53,7 +60,6 @@ def main() -> None:
         steps: dict[str, Callable[[], object]] = {
             "parse": lambda request=request: parse(request, table.policy),  # type: ignore[misc]
             "classify": lambda ask=ask: table.classifier.classify(ask, 256),  # type: ignore[misc]
-            f"  by {len(words)} expressions": lambda ask=ask: _search_each(words, ask),  # type: ignore[misc]
             "decide, with classify": lambda ask=ask: decide(ask, table, None),  # type: ignore[misc]
             "decision as protobuf": lambda decision=decision: decision_message(decision),  # type: ignore[misc]
             "all, to Envoy's answer": lambda request=request: _answer(router, request),  # type: ignore[misc]
@@ -78,21 +84,16 @@ def _chat(size: int) -> HttpRequest:
     return HttpRequest("POST", "/v1/chat/completions", {}, body)
 
 
-def _listed_words() -> list[str]:
-    return sorted({word for words in DEFAULT_WORDS for word in (*words.words, *words.weak)})
-
-
-def _search_each(words: list[re.Pattern[str]], ask: Ask) -> int:
-    """Over the same excerpts that the classifier reads."""
-    return sum(1 for text in (ask.system, ask.last_user) for word in words if word.search(text))
-
-
 def _answer(router: Router, request: HttpRequest) -> object:
     """Drives the router without an event loop: the memory store never waits."""
     try:
-        router.answer(request).send(None)
+        router.answer(request, _extend).send(None)
     except StopIteration as stop:
         return wire.response(stop.value)
+    raise AssertionError("the router waited")
+
+
+async def _extend(_: float) -> None:
     raise AssertionError("the router waited")
 
 
