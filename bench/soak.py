@@ -26,7 +26,6 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from controlplane.etcd.server import free_ports
 from support.engine import EngineShape, FakeEngine, Received, running_engine
 from support.redis_server import running_redis
 from support.system import RunningSystem, running_system
@@ -39,7 +38,6 @@ QUIESCENCE_SECONDS = 60.0
 LEASE_SECONDS = 6.0
 EVENT_SECONDS = 8.0
 THINK_SECONDS = 2.5
-WAITING = "headrace_waiting_requests "
 
 CONFIG = """
 gateway: {{address: "127.0.0.1:0"}}
@@ -47,7 +45,7 @@ control_plane: {{grpc: "127.0.0.1:0", xds: "127.0.0.1:0", metrics: "127.0.0.1:0"
 ext_proc:
   listen: "127.0.0.1:0"
   health: "127.0.0.1:0"
-  metrics: "127.0.0.1:{metrics}"
+  metrics: "127.0.0.1:0"
   workers: 2
   session_store: {{url: "{store}"}}
 envoy: {{admin: "127.0.0.1:0", concurrency: 1}}
@@ -79,7 +77,6 @@ class Log:
     """All that was seen."""
 
     arrivals: list[Arrival] = field(default_factory=list)
-    began: dict[str, float] = field(default_factory=dict)  # when a session's first request was sent
     told: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # tiers, as answers' headers say
     outcomes: Counter[str] = field(default_factory=Counter)
     events: Counter[str] = field(default_factory=Counter)
@@ -189,12 +186,10 @@ class Node:
 
 
 async def main(seconds: float, sessions: int, seed: int) -> int:
-    dice, log, metrics = random.Random(seed), Log(), free_pair()
+    dice, log = random.Random(seed), Log()
     async with (
         running_redis() as store,
-        running_system(
-            CONFIG.format(lease=LEASE_SECONDS, store=store.url, quiescence=QUIESCENCE_SECONDS, metrics=metrics)
-        ) as system,
+        running_system(CONFIG.format(lease=LEASE_SECONDS, store=store.url, quiescence=QUIESCENCE_SECONDS)) as system,
     ):
         async with running_fleet(system, log) as nodes, asyncio.TaskGroup() as tasks:
             limits = httpx.Limits(max_connections=sessions, max_keepalive_connections=sessions)
@@ -212,7 +207,7 @@ async def main(seconds: float, sessions: int, seed: int) -> int:
                     tasks.create_task(watch_lag(log)),
                 ]
                 await asyncio.gather(*living, troubling)
-                rest = await remainders(system, nodes, metrics)
+                rest = await remainders(system, nodes)
                 for task in watching:
                     task.cancel()
         return report(log, seconds, sessions, rest)
@@ -259,7 +254,6 @@ async def live(client: httpx.AsyncClient, log: Log, stop: float, dice: random.Ra
 
 
 async def ask(client: httpx.AsyncClient, log: Log, session: str, body: dict[str, Any]) -> None:
-    log.began.setdefault(session, time.time())
     started = time.perf_counter()
     try:
         answer = await client.post("/v1/chat/completions", json=body, headers={"x-session-id": session})
@@ -347,7 +341,7 @@ async def watch_registrations(system: RunningSystem, log: Log) -> None:
 # --- what came of it -----------------------------------------------------------------------------------------------
 
 
-async def remainders(system: RunningSystem, nodes: list[Node], metrics: int) -> dict[str, float]:
+async def remainders(system: RunningSystem, nodes: list[Node]) -> dict[str, float]:
     """What is still counted once all clients are done; each should be 0."""
 
     async def gone() -> bool:
@@ -366,24 +360,8 @@ async def remainders(system: RunningSystem, nodes: list[Node], metrics: int) -> 
         "waiting in engines": waiting,
         "running by load reports": sum(pool.load.running for pool in pools),
         "waiting by load reports": sum(pool.load.waiting for pool in pools),
-        "waiting in filters": await waiting_in_filters(metrics),
+        "waiting in filters": await system.filter_metric("headrace_waiting_requests"),
     }
-
-
-async def waiting_in_filters(first_port: int) -> float:
-    """Summed over the workers, each of which serves its metrics at a port of its own."""
-    total = 0.0
-    async with httpx.AsyncClient(trust_env=False) as client:
-        for port in (first_port, first_port + 1):
-            text = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
-            total += sum(float(line.split()[1]) for line in text.splitlines() if line.startswith(WAITING))
-    return total
-
-
-def free_pair() -> int:
-    """The first of two free ports in a row."""
-    free = set(free_ports(500))
-    return next(port for port in free if port + 1 in free)
 
 
 def report(log: Log, seconds: float, sessions: int, rest: dict[str, float]) -> int:
@@ -393,7 +371,7 @@ def report(log: Log, seconds: float, sessions: int, rest: dict[str, float]) -> i
     switched = [session for session, tiers in formats.items() if len(tiers) > 1]
     told = [session for session, tiers in log.told.items() if len(set(tiers)) > 1]
     broken = quiescing_violations(log)
-    print(f"{seconds:.0f} s, {sessions} clients, {len(log.began)} sessions, {len(log.arrivals)} requests at engines")
+    print(f"{seconds:.0f} s, {sessions} clients, {len(formats)} sessions, {len(log.arrivals)} requests at engines")
     _print("what was done to nodes", log.events)
     _print("outcomes", log.outcomes)
     times = sorted(log.seconds) or [0.0]
@@ -414,14 +392,20 @@ def report(log: Log, seconds: float, sessions: int, rest: dict[str, float]) -> i
 
 
 def quiescing_violations(log: Log) -> list[tuple[Arrival, float]]:
-    """Requests that reached a node within its quiescence though their session had begun before; with when it began."""
+    """Requests that reached a node within its quiescence though their session had begun before, and when that began.
+
+    A session begins with its first request at an engine: while that waits, or is refused, it is bound to nothing.
+    """
+    began: dict[str, float] = {}
+    for arrival in sorted(log.arrivals, key=lambda each: each.at):
+        began.setdefault(arrival.session, arrival.at)
     registered: dict[str, list[float]] = defaultdict(list)
     for node, at in sorted(log.registrations.values(), key=lambda entry: entry[1]):
         registered[node].append(at)
     found = []
     for arrival in log.arrivals:
         anew = [at for at in registered[arrival.node][1:] if at <= arrival.at < at + QUIESCENCE_SECONDS]
-        found += [(arrival, at) for at in anew[-1:] if log.began[arrival.session] < at]
+        found += [(arrival, at) for at in anew[-1:] if began[arrival.session] < at]
     return found
 
 

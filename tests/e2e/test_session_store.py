@@ -6,12 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import httpx
 import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from controlplane.etcd.server import free_ports
 from support.engine import EngineShape, running_engine
 from support.redis_server import RunningRedis, running_redis
 from support.system import FREE_PORTS, RunningSystem, running_system
@@ -20,6 +18,7 @@ from support.waiting import until
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 MODEL = "test-model"
+WORKERS = 2
 CODE = {"messages": [{"role": "user", "content": "Write a Python function."}], "temperature": 0}
 STORY = {"messages": [{"role": "user", "content": "Write a short story."}], "temperature": 1}
 
@@ -30,17 +29,11 @@ async def store() -> AsyncIterator[RunningRedis]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def metrics_port() -> int:
-    """The first worker's; the other one has the next."""
-    free = set(free_ports(500))
-    return next(port for port in free if port + 1 in free)
-
-
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
-async def system(store: RunningRedis, metrics_port: int) -> AsyncIterator[RunningSystem]:
-    config = FREE_PORTS.replace('metrics: "127.0.0.1:0"}\nenvoy', f'metrics: "127.0.0.1:{metrics_port}"}}\nenvoy')
-    config = config.replace("ext_proc: {", f'ext_proc: {{workers: 2, session_store: {{url: "{store.url}"}}, ')
+async def system(store: RunningRedis) -> AsyncIterator[RunningSystem]:
+    config = FREE_PORTS.replace(
+        "ext_proc: {", f'ext_proc: {{workers: {WORKERS}, session_store: {{url: "{store.url}"}}, '
+    )
     async with running_system(config) as running, node(running, "full", "fp16"), node(running, "small", "int4-awq"):
         await running.until_pools(f"{MODEL}/full/short/on_demand", f"{MODEL}/quantized/short/on_demand")
         yield running
@@ -53,11 +46,6 @@ async def node(system: RunningSystem, name: str, loaded: str) -> AsyncIterator[N
         system.node(engine.url, name, "--max-sequences", "8", "--format", loaded),
     ):
         yield
-
-
-async def metrics_of_workers(first: int) -> list[str]:
-    async with httpx.AsyncClient(trust_env=False) as client:
-        return [(await client.get(f"http://127.0.0.1:{port}/metrics")).text for port in (first, first + 1)]
 
 
 async def tiers(system: RunningSystem, session: str, *bodies: dict[str, object]) -> set[str]:
@@ -84,38 +72,36 @@ async def test_workers_that_race_for_a_new_session_agree(system: RunningSystem) 
 
 
 async def test_requests_go_on_while_the_store_dies_and_sessions_keep_their_tier(
-    system: RunningSystem, store: RunningRedis, metrics_port: int
+    system: RunningSystem, store: RunningRedis
 ) -> None:
     assert await tiers(system, "outlives", STORY) == {"quantized"}
     assert await tiers(system, "outlives", *[CODE] * 20) == {"quantized"}  # both workers know it now
     async with steady_requests(system, "outlives") as seen:
         await store.kill()
-        await until(lambda: are_up(metrics_port, False), 20)
+        await until(lambda: are_up(system, 0), 20)
         assert await tiers(system, "began-meanwhile", STORY) == {"quantized"}
         await store.start()
-        await until(lambda: are_up(metrics_port, True), 20)
+        await until(lambda: are_up(system, WORKERS), 20)
         assert await tiers(system, "began-afterwards", STORY) == {"quantized"}
     assert seen == {"quantized"}
     assert await tiers(system, "began-afterwards", *[CODE] * 20) == {"quantized"}
     async with Redis.from_url(store.url) as client:
         kept = await client.keys("headrace:headrace:pin:*")
     assert len(kept) == 3  # both sessions that went on, and what connections are tried with
-    for number, text in enumerate(await metrics_of_workers(metrics_port)):
-        assert 'headrace_session_store_failures_total{operation="get"}' in text
+    assert await system.filter_metric('headrace_session_store_failures_total{operation="get"}') > 0
+    for number in range(WORKERS):
         assert system.log(f"filter-{number}").count("session store is away") == 1
         assert system.log(f"filter-{number}").count("session store is back") == 1
 
 
-async def test_requests_go_on_while_the_store_hangs(
-    system: RunningSystem, store: RunningRedis, metrics_port: int
-) -> None:
+async def test_requests_go_on_while_the_store_hangs(system: RunningSystem, store: RunningRedis) -> None:
     assert await tiers(system, "patient", STORY) == {"quantized"}
     assert await tiers(system, "patient", *[CODE] * 20) == {"quantized"}
     async with steady_requests(system, "patient") as seen:
         store.freeze()
-        await until(lambda: are_up(metrics_port, False), 20)
+        await until(lambda: are_up(system, 0), 20)
         store.thaw()
-        await until(lambda: are_up(metrics_port, True), 20)
+        await until(lambda: are_up(system, WORKERS), 20)
     assert seen == {"quantized"}
 
 
@@ -139,7 +125,6 @@ async def steady_requests(system: RunningSystem, session: str) -> AsyncIterator[
         sending.cancel()
 
 
-async def are_up(metrics_port: int, up: bool) -> bool:
-    """Whether the store is, or is not, for both workers."""
-    wanted = f"headrace_session_store_up {float(up)}"
-    return all(wanted in text for text in await metrics_of_workers(metrics_port))
+async def are_up(system: RunningSystem, count: int) -> bool:
+    """Whether the store is up for just so many of the workers."""
+    return await system.filter_metric("headrace_session_store_up") == count
