@@ -10,6 +10,7 @@ from what Headrace says. Prints what happened and how long it took; ends with st
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 import signal
@@ -278,6 +279,7 @@ def _while_killed(log: Log) -> str:
 
 
 async def make_trouble(system: RunningSystem, log: Log, nodes: list[Node], stop: float, dice: random.Random) -> None:
+    kinds = itertools.cycle(("other tier", "killed", "same tier", "in place", "other tier", "agent"))
     async with asyncio.TaskGroup() as tasks:
         while time.monotonic() + EVENT_SECONDS < stop:
             await asyncio.sleep(EVENT_SECONDS)
@@ -286,14 +288,13 @@ async def make_trouble(system: RunningSystem, log: Log, nodes: list[Node], stop:
                 log.events["nothing: no node could be spared"] += 1
                 continue
             node.busy = True
-            tasks.create_task(_trouble(node, log, dice))
+            tasks.create_task(_trouble(node, next(kinds), log, dice))
 
 
-async def _trouble(node: Node, log: Log, dice: random.Random) -> None:
+async def _trouble(node: Node, kind: str, log: Log, dice: random.Random) -> None:
     others = [each for each in TIER_OF if each != node.loaded]
     other_tier = [each for each in others if TIER_OF[each] != TIER_OF[node.loaded]]
     same_tier = [each for each in others if TIER_OF[each] == TIER_OF[node.loaded]]
-    kind = dice.choice(("other tier", "other tier", "same tier", "in place", "agent", "killed"))
     if kind == "in place" and node.loaded not in ROOTS:
         kind = "same tier"
     match kind:
