@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from e2e.conftest import rejections
 from support.engine import EngineShape, FakeEngine, Fault, Received, running_engine
-from support.system import FREE_PORTS, RunningSystem, running_system
+from support.system import FREE_PORTS, TWO_WORKERS, RunningSystem, running_system
 from support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -25,8 +25,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 MODEL = "llama"
 SERVED = "llama-awq"
 FULL, QUANTIZED = f"{MODEL}/full/long/on_demand", f"{MODEL}/quantized/long/on_demand={SERVED}"
-NO_SESSIONS = "policy: {sessions: {headers: [], body_fields: []}}\n"
-TWO_WORKERS = FREE_PORTS.replace("ext_proc: {", "ext_proc: {workers: 2, ") + NO_SESSIONS
 CONTEXT = 4_000_000
 
 

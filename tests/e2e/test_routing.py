@@ -123,10 +123,12 @@ async def test_bad_requests_get_errors_of_openais_shape(
 
 
 async def test_many_requests_at_once_are_all_answered_where_they_were_sent(fleet: RealFleet) -> None:
-    bodies = [(CODE, FULL), (STORY, QUANTIZED)] * 10
-    responses = await asyncio.gather(*(send(fleet, body) for body, _ in bodies))
+    """More than both engines run at once: what may spill does, what is sensitive waits for its tier."""
+    responses = await asyncio.gather(*(send(fleet, body) for body in [CODE, STORY] * 10))
     assert [r.status_code for r in responses] == [200] * 20
-    assert [r.headers["x-headrace-format"] for r in responses if r.headers["x-headrace-pool"] == FULL] == ["full"] * 10
+    went = [(r.headers["x-headrace-pool"], r.headers["x-headrace-format"]) for r in responses]
+    assert went[::2] == [(FULL, "full")] * 10
+    assert set(went[1::2]) <= {(QUANTIZED, "quantized"), (FULL, "full")}
 
 
 async def test_metrics_count_what_was_decided(fleet: RealFleet) -> None:

@@ -23,7 +23,7 @@ from headrace.one_machine import next_port
 from support.certificates import Authority
 from support.engine import EngineShape, running_engine
 from support.processes import descendants, is_running
-from support.system import FREE_PORTS, Ended, RunningSystem, headrace, running_system
+from support.system import FREE_PORTS, TWO_WORKERS, Ended, RunningSystem, headrace, running_system
 from support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -141,13 +141,12 @@ async def secured(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sec
     (folder / "nodes").write_text(f"# nodes\n{NODE_TOKEN}\n")
     (folder / "operators").write_text(f"{OPERATOR_TOKEN}\n")
     (folder / "strangers").write_text("stranger\n")
-    settings = yaml.safe_load(FREE_PORTS)
+    settings = yaml.safe_load(TWO_WORKERS)
     settings["control_plane"] |= {
         "auth": {"node_tokens_file": str(folder / "nodes"), "operator_tokens_file": str(folder / "operators")},
         "tls": {"cert_file": str(server), "key_file": str(server_key), "client_ca_file": str(authority.file)},
     }
     settings["caller"] = {"ca_file": str(authority.file), "cert_file": str(caller), "key_file": str(caller_key)}
-    settings["ext_proc"]["workers"] = 2
     settings["telemetry"] = {"log_level": "debug"}
     async with running_system(yaml.safe_dump(settings)) as system:
         yield Secured(system, system.folder / "config.yaml", folder)

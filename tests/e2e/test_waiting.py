@@ -20,7 +20,7 @@ from e2e.conftest import rejections
 from ext_proc.waiting import EXTEND_AFTER_SECONDS
 from headrace_protos.headrace.v1 import fleet_pb2
 from support.engine import EngineShape, FakeEngine, Fault, running_engine
-from support.system import FREE_PORTS, RunningSystem, running_system
+from support.system import FREE_PORTS, TWO_WORKERS, RunningSystem, running_system
 from support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -30,8 +30,6 @@ FULL = f"{MODEL}/full/short/on_demand"
 QUANTIZED = f"{MODEL}/quantized/short/on_demand"
 SEQUENCES = 2
 SHORT_WAITS = FREE_PORTS + "policy: {waiting: {longest_seconds: 1.5}, selection: {retry_after_seconds: 7}}\n"
-NO_SESSIONS = "policy: {sessions: {headers: [], body_fields: []}}\n"
-TWO_WORKERS = FREE_PORTS.replace("ext_proc: {", "ext_proc: {workers: 2, ") + NO_SESSIONS
 
 
 def chat(text: str, **more: Any) -> dict[str, Any]:

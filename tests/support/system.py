@@ -37,6 +37,11 @@ envoy: {admin: "127.0.0.1:0", concurrency: 1}
 """
 
 
+# Several workers must share a store of sessions, or look for none.
+NO_SESSIONS = "policy: {sessions: {headers: [], body_fields: []}}\n"
+TWO_WORKERS = FREE_PORTS.replace("ext_proc: {", "ext_proc: {workers: 2, ") + NO_SESSIONS
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """A command that ran to its end."""
