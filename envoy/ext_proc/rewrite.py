@@ -1,4 +1,4 @@
-"""Replace the model that a JSON body names and leave every other byte as it was.
+"""Change the few top-level members of a JSON body that the gateway may change, and leave every other byte as it was.
 
 Works on the text, since decoding and encoding again would change numbers, unknown fields and duplicate keys. The body
 is known to be a valid JSON object, as the request was parsed before; values are passed by Python's scanner in C.
@@ -7,50 +7,103 @@ is known to be a valid JSON object, as the request was parsed before; values are
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 
-_NAME = "model"
 _BLANKS = re.compile(r"[ \t\n\r]*")
-# Runs of other members with short values, so that no number of them costs a step in Python each.
-_PLAIN_MEMBERS = re.compile(rf'(?:\s*+"(?!{_NAME}")[^"\\]*+"\s*+:\s*+[^\s"{{}}\[\],]++\s*+,)*+')
 # Gives a value and where it ends. Numbers are passed, not used: as integers they could be too long for Python.
 _scan = json.JSONDecoder(parse_int=float, strict=False).raw_decode
 
 
 def replace_model(body: bytes, model: str) -> bytes:
-    """`body` with `model` as the value of its top-level member `model`; unchanged where there is none.
+    """`body` with `model` as the value of its top-level member `model`; unchanged where there is none."""
+    encoded = json.dumps(model)
+    return _with_values(body, ("model",), lambda _: encoded)
+
+
+def cap_output(body: bytes, limit: int, names: tuple[str, ...]) -> bytes:
+    """`body` with no output cap above `limit` tokens: `names` are the members that may hold one, and the first of them
+    is added where none does. A cap is never raised."""
+    capped = False
+
+    def value(given: object) -> str | None:
+        nonlocal capped
+        tokens = _tokens(given)
+        if tokens is None:
+            return None  # means nothing to an engine, or is for it to refuse
+        capped = True
+        return str(limit) if tokens > limit else None
+
+    changed = _with_values(body, names, value)
+    return changed if capped else _with_member(changed, names[0], str(limit))
+
+
+def _tokens(given: object) -> float | None:
+    """Engines also take numbers that are written as strings; null, and what is below 1, stands for no cap."""
+    if given is None or isinstance(given, bool) or not isinstance(given, (float, int, str)):
+        return None
+    try:
+        tokens = float(given)
+    except ValueError:
+        return None
+    return tokens if math.isfinite(tokens) and tokens > 0 else None
+
+
+def _with_member(body: bytes, name: str, encoded: str) -> bytes:
+    """With one more member, the first: of equal names, which only null or unusable values have, the last one counts to
+    most engines, so those are replaced."""
+    replaced = _with_values(body, (name,), lambda _: encoded)
+    if replaced != body:
+        return replaced
+    start = body.find(b"{") + 1
+    comma = b"" if body[start:].lstrip(b" \t\n\r")[:1] == b"}" else b","
+    return body[:start] + json.dumps(name).encode() + b":" + encoded.encode() + comma + body[start:]
+
+
+def _with_values(body: bytes, names: tuple[str, ...], value: Callable[[object], str | None]) -> bytes:
+    """`body` with the values that `value` gives for those of the top-level members `names`; None leaves one as it is.
 
     It is unchanged too when it cannot be read after all, as when it is nested deeper than Python follows: the engine
     is then left to refuse it.
     """
     text = body.decode(errors="surrogateescape")
-    encoded = json.dumps(model)
     out: list[str] = []
     at = 0
     try:
-        for start, end in _value_spans(text):
-            out += (text[at:start], encoded)
-            at = end
+        for start, end, given in _members(text, names):
+            encoded = value(given)
+            if encoded is not None:
+                out += (text[at:start], encoded)
+                at = end
     except (ValueError, RecursionError):
         return body
     return "".join((*out, text[at:])).encode(errors="surrogateescape") if out else body
 
 
-def _value_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Where the model is named. Duplicate keys give several."""
+def _members(text: str, names: tuple[str, ...]) -> Iterator[tuple[int, int, object]]:
+    """Where the values of these members are, and what they are. Duplicate keys give several."""
+    plain_members = _plain_members(names)
     at = _after_blanks(text, 0)
     while text[at : at + 1] in {"{", ","}:
-        plain = _PLAIN_MEMBERS.match(text, at + 1)
+        plain = plain_members.match(text, at + 1)
         at = _after_blanks(text, plain.end() if plain else at + 1)
         if text[at : at + 1] != '"':
             return
         key, at = _scan(text, at)
         start = _after_blanks(text, _after_blanks(text, at) + 1)
-        _, end = _scan(text, start)
-        if key == _NAME:
-            yield start, end
+        value, end = _scan(text, start)
+        if key in names:
+            yield start, end, value
         at = _after_blanks(text, end)
+
+
+@lru_cache(maxsize=16)
+def _plain_members(names: tuple[str, ...]) -> re.Pattern[str]:
+    """Runs of other members with short values, so that no number of them costs a step in Python each."""
+    ours = "|".join(map(re.escape, names))
+    return re.compile(rf'(?:\s*+"(?!(?:{ours})")[^"\\]*+"\s*+:\s*+[^\s"{{}}\[\],]++\s*+,)*+')
 
 
 def _after_blanks(text: str, at: int) -> int:

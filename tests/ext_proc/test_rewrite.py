@@ -1,10 +1,11 @@
 import json
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ext_proc.rewrite import replace_model
+from ext_proc.rewrite import cap_output, replace_model
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -78,3 +79,59 @@ def test_many_members_and_values_are_passed_fast() -> None:
 def test_a_long_hostile_string_is_passed_in_linear_time() -> None:
     body = b'{"x":"' + b"\\\\" * 500_000 + b'","model":"a"}'
     assert replace_model(body, "b").endswith(b'"model":"b"}')
+
+
+# --- output caps ---------------------------------------------------------------------------------------------------
+
+CHAT_CAPS = ("max_tokens", "max_completion_tokens")
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"max_tokens": 900}', b'{"max_tokens": 100}'),
+        (b'{"max_tokens":99,"a":1}', b'{"max_tokens":99,"a":1}'),  # never raised
+        (b'{"a" : 1e400, "max_completion_tokens":101}', b'{"a" : 1e400, "max_completion_tokens":100}'),
+        (b'{"max_completion_tokens":101,"max_tokens":102}', b'{"max_completion_tokens":100,"max_tokens":100}'),
+        (b'{"max_tokens":1,"max_tokens":5000}', b'{"max_tokens":1,"max_tokens":100}'),
+        (b'{"max_tokens":"5000"}', b'{"max_tokens":100}'),
+        (b'{"max_tokens":5e3}', b'{"max_tokens":100}'),
+        (b'{"x":{"max_tokens":5000}}', b'{"max_tokens":100,"x":{"max_tokens":5000}}'),  # nested ones are others'
+        (b" { } ", b' {"max_tokens":100 } '),
+        (b'{"max_tokens":null,"a":1}', b'{"max_tokens":100,"a":1}'),
+        (b'{"max_tokens":-1}', b'{"max_tokens":100}'),
+        (b'{"a":"\xff\\ud800","m\\u0061x_tokens":500}', b'{"a":"\xff\\ud800","m\\u0061x_tokens":100}'),
+        (b'{"max_tokens":null,"max_completion_tokens":50}', b'{"max_tokens":null,"max_completion_tokens":50}'),
+    ],
+)
+def test_output_is_capped_under_every_name_and_no_other_byte_changes(body: bytes, expected: bytes) -> None:
+    assert cap_output(body, 100, CHAT_CAPS) == expected
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["max_tokens", "max_completion_tokens", "model", "n", "x"]) | st.text(max_size=4),
+        st.none() | st.booleans() | st.integers(-5, 10**6) | st.floats(allow_nan=False) | st.text(max_size=5),
+    ),
+    st.integers(1, 10_000),
+)
+def test_after_capping_the_cap_is_the_lower_of_both_and_all_else_is_as_before(
+    asked: dict[str, object], limit: int
+) -> None:
+    capped = json.loads(cap_output(json.dumps(asked).encode(), limit, CHAT_CAPS))
+    caps = {key: tokens for key in CHAT_CAPS if (tokens := _tokens(capped.get(key))) is not None}
+    assert caps
+    assert max(caps.values()) <= limit
+    before = {key: tokens for key in CHAT_CAPS if (tokens := _tokens(asked.get(key))) is not None}
+    assert all(caps[key] <= tokens for key, tokens in before.items())
+    assert {k: v for k, v in capped.items() if k not in CHAT_CAPS} == {
+        k: v for k, v in asked.items() if k not in CHAT_CAPS
+    }
+
+
+def _tokens(value: object) -> float | None:
+    try:
+        tokens = None if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    return tokens if tokens is not None and math.isfinite(tokens) and tokens > 0 else None
