@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from annotated_types import Ge, Gt, Le, MinLen
+from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from controlplane.model import Category, FormatTier
 from controlplane.policy.words import DEFAULT_WORDS, WORDS_VERSION, WordList
@@ -123,6 +123,50 @@ class BudgetRules:
     tokens_per_image: Tokens = 2048
     tokens_per_message: Tokens = 6
     tokens_per_tool: Tokens = 8
+
+
+class Estimator(StrEnum):
+    """How prompt tokens are estimated."""
+
+    LINEAR = "linear"  # a sum over what the text consists of, learned by least squares
+    RATIO = "ratio"  # bytes by a learned ratio per category, as token-budget pool routing does (arXiv 2604.09613)
+
+
+@dataclass(frozen=True, slots=True)
+class EstimationRules:
+    """How the estimate of a model's tokens is learned from the usage that its engines report.
+
+    Half of what was learned is forgotten after `half_life_seconds`. The linear estimate is conservative by the margin
+    that the share `margin_quantile` of recent requests stayed within; the ratio by `gamma` mean deviations, its average
+    keeping `beta` of itself with each sample. `output_quantile` is the share of answers without a cap of the client's
+    that were no longer than what is expected.
+    A tenant is one voice of at most `tenant_weight` samples, which count in full while they agree with what the others
+    teach within `agreement` (as a share, root mean square), and less the more they differ; a single sample likewise
+    with `sample_agreement`.
+    """
+
+    estimator: Estimator = Estimator.LINEAR
+    half_life_seconds: Annotated[float, Gt(0)] = 86_400.0
+    margin_quantile: Annotated[float, Ge(0.5), Lt(1)] = 0.95
+    output_quantile: Annotated[float, Ge(0.5), Lt(1)] = 0.9
+    beta: Annotated[float, Gt(0), Lt(1)] = 0.95
+    gamma: Annotated[float, Ge(0)] = 1.0
+    tenant_weight: Annotated[float, Ge(1)] = 200.0
+    agreement: Annotated[float, Gt(0), Le(1)] = 0.15
+    sample_agreement: Annotated[float, Gt(0)] = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdRules:
+    """When another bound between context classes is suggested.
+
+    Only where it saves at least `worthwhile` of the fleet's capacity more than the bounds in force, for `patience`
+    evaluations on end, and with at least `minimum_samples` requests in the distribution.
+    """
+
+    worthwhile: Share = 0.02
+    patience: Annotated[int, Ge(1)] = 6
+    minimum_samples: Annotated[float, Ge(1)] = 1000.0
 
 
 # --- formats and contexts ------------------------------------------------------------------------------------------

@@ -1,0 +1,162 @@
+"""Makes the estimates that filters use out of the statistics, so that nobody teaches too much.
+
+A category's estimate depends on that category's samples alone. Within it each tenant group is one voice: of at most
+`tenant_weight` samples, and weighing less the more it differs from what all others (and the prior) teach. With d the
+configured agreement, W the weight of a group and V that of all others, a group moves the others' estimate by no more
+than d * sqrt(W / V), as the root mean square of the shares over the others' own requests:
+
+    Let Q and q be the weighted squares that the others (with the prior) and the group have to lose, b the minimum of Q
+    and c that of Q + q. Then Q(c) - Q(b) <= q(b) - q(c) <= q(b) = W * m(b), m being the group's mean square at b, and W
+    is made at most w * d^2 / m(b) for a group of w samples. Since Q is quadratic, Q(c) - Q(b) is the weighted sum of
+    squares by which the others' estimates move, and no less than V times its mean.
+
+A group that nobody can contradict, since no others are there, is believed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from types import MappingProxyType
+
+from controlplane.learning.histogram import Histogram
+from controlplane.learning.least_squares import Sums, solve
+from controlplane.learning.statistics import CategorySums, RatioSums, Statistics
+from controlplane.model import Category
+from controlplane.policy.estimator import (
+    TENANT_GROUPS,
+    Calibration,
+    Calibrations,
+    LinearEstimator,
+    PromptEstimator,
+    RatioEstimator,
+    prior_ratio,
+)
+from controlplane.policy.features import FEATURES
+from controlplane.policy.priors import (
+    MOST_MARGIN,
+    PRIOR_COEFFICIENTS,
+    PRIOR_DEVIATION,
+    PRIOR_MARGIN,
+    PRIOR_NOISE,
+    PRIOR_OUTPUT_TOKENS,
+    PRIOR_RATIOS,
+    PRIOR_SPREADS,
+)
+from controlplane.policy.settings import EstimationRules, Estimator
+
+_SWEEPS = 3
+# How many samples the prior is worth where quantiles and averages are learned.
+_PRIOR_SAMPLES = 20.0
+_PRIOR_RATIO_SAMPLES = 2.0
+LEAST_RATIO, MOST_RATIO = 0.5, 16.0
+_RIDGE = tuple((PRIOR_NOISE / spread) ** 2 for spread in PRIOR_SPREADS)
+
+
+def unlearned(rules: EstimationRules) -> Calibrations:
+    """What is used before any report."""
+    return Calibrations(priors=MappingProxyType({category: _prior(category, rules) for category in Category}))
+
+
+def calibrate(statistics: Statistics, rules: EstimationRules) -> Calibrations:
+    """The estimates that the statistics of all replicas, merged, teach."""
+    learned = {
+        (model, Category(name)): _calibration(Category(name), sums, rules)
+        for model, of_model in statistics.models.items()
+        for name, sums in of_model.categories.items()
+    }
+    return Calibrations(MappingProxyType(learned), unlearned(rules).priors)
+
+
+def _prior(category: Category, rules: EstimationRules) -> Calibration:
+    return Calibration(prior_ratio(category) if rules.estimator is Estimator.RATIO else LinearEstimator())
+
+
+def _calibration(category: Category, sums: CategorySums, rules: EstimationRules) -> Calibration:
+    groups = {group: sums.groups[group] for group in sorted(sums.groups)}
+    prompt: PromptEstimator
+    if rules.estimator is Estimator.RATIO:
+        prompt = _ratio(category, [group.ratio for group in groups.values()], sums.samples, rules)
+    else:
+        margins = _quantiles({g: s.margins for g, s in groups.items()}, rules.margin_quantile, PRIOR_MARGIN)
+        prompt = LinearEstimator(
+            coefficients([group.linear for group in groups.values()], rules),
+            tuple(min(max(margin, 1.0), MOST_MARGIN) for margin in margins),
+        )
+    outputs = _quantiles({g: s.outputs for g, s in groups.items()}, rules.output_quantile, PRIOR_OUTPUT_TOKENS)
+    return Calibration(prompt, tuple(math.ceil(tokens) for tokens in outputs))
+
+
+# --- the linear estimate -------------------------------------------------------------------------------------------
+
+
+def coefficients(groups: Sequence[Sums], rules: EstimationRules) -> tuple[float, ...]:
+    """Tokens per unit of each feature, in the order of `FEATURES`."""
+    weights = trusts(groups, rules)
+    solution = solve(_total(zip(groups, weights, strict=True)), _RIDGE)
+    return tuple(prior + change for prior, change in zip(PRIOR_COEFFICIENTS, solution, strict=True))
+
+
+def trusts(groups: Sequence[Sums], rules: EstimationRules) -> list[float]:
+    """By what factor each group's sums count."""
+    full = [min(1.0, rules.tenant_weight / group.weight) if group.weight > 0 else 0.0 for group in groups]
+    if len(groups) < 2:
+        return full
+    weights = list(full)
+    for _ in range(_SWEEPS):
+        for place, group in enumerate(groups):
+            others = [pair for at, pair in enumerate(zip(groups, weights, strict=True)) if at != place]
+            off = group.mean_square(solve(_total(others), _RIDGE))
+            weights[place] = full[place] * min(1.0, rules.agreement**2 / off) if off > 0 else full[place]
+    return weights
+
+
+def _total(parts: Iterable[tuple[Sums, float]]) -> Sums:
+    total = Sums.empty(len(FEATURES))
+    for sums, factor in parts:
+        total.merge(sums, factor)
+    return total
+
+
+# --- the ratio -----------------------------------------------------------------------------------------------------
+
+
+def _ratio(category: Category, groups: Sequence[RatioSums], samples: int, rules: EstimationRules) -> RatioEstimator:
+    """The average of the groups' ratios, each weighing less the more it differs from the others' median."""
+    groups = [group for group in groups if group.weight > 0]
+    middle = median([group.ratios / group.weight for group in groups] or [PRIOR_RATIOS[category]])
+    # The prior is forgotten like a sample from before the first.
+    weight = (1.0 - rules.beta) * _PRIOR_RATIO_SAMPLES * rules.beta**samples
+    ratios, deviations = weight * PRIOR_RATIOS[category], weight * PRIOR_RATIOS[category] * PRIOR_DEVIATION
+    for group in groups:
+        off = abs(group.ratios / group.weight / middle - 1.0)
+        factor = min(1.0, rules.agreement / off) if off > 0 else 1.0
+        weight += factor * group.weight
+        ratios += factor * group.ratios
+        deviations += factor * group.deviations
+    mean = min(max(ratios / weight, LEAST_RATIO), MOST_RATIO) if weight > 0 else PRIOR_RATIOS[category]
+    deviation = deviations / weight if weight > 0 else mean * PRIOR_DEVIATION
+    return RatioEstimator(mean, max(mean - rules.gamma * deviation, LEAST_RATIO))
+
+
+# --- quantiles -----------------------------------------------------------------------------------------------------
+
+
+def _quantiles(groups: Mapping[int, Histogram], share: float, prior: float) -> tuple[float, ...]:
+    """A quantile for each tenant group: its own, as far as it is known, else the median of the groups' own.
+
+    A quantile of few samples says little, so each group's begins at the prior.
+    """
+    own: dict[int, tuple[float, float]] = {}
+    for group, histogram in groups.items():
+        value, weight = histogram.quantile(share), histogram.total
+        if value is not None and weight > 0:
+            own[group] = (value, weight)
+    begun = {group: _between(prior, value, weight) for group, (value, weight) in own.items()}
+    common = median(begun.values()) if begun else float(prior)
+    return tuple(_between(common, *own[group]) if group in own else common for group in range(TENANT_GROUPS))
+
+
+def _between(prior: float, value: float, weight: float) -> float:
+    return (prior * _PRIOR_SAMPLES + value * weight) / (_PRIOR_SAMPLES + weight)

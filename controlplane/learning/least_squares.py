@@ -1,0 +1,88 @@
+"""Least squares by sums that add up: each part of the data has its own, in any order and place, and the sum is solved.
+
+With weights that halve as time goes by, this is recursive least squares with forgetting, but for replicas that each see
+a part of the samples. Everything is relative to a prior, which a solution stays near where the data say nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from operator import mul
+
+import msgspec
+
+
+class Sums(msgspec.Struct):
+    """Of weighted rows and targets. `moments` is the lower triangle of the rows' products, row by row."""
+
+    weight: float
+    squares: float
+    cross: list[float]
+    moments: list[float]
+
+    @classmethod
+    def empty(cls, width: int) -> Sums:
+        return cls(0.0, 0.0, [0.0] * width, [0.0] * (width * (width + 1) // 2))
+
+    def add(self, row: Sequence[float], target: float, weight: float) -> None:
+        self.weight += weight
+        self.squares += weight * target * target
+        present = [(index, value) for index, value in enumerate(row) if value]
+        for place, (index, value) in enumerate(present):
+            weighted = weight * value
+            self.cross[index] += weighted * target
+            base = index * (index + 1) // 2
+            for other, factor in present[: place + 1]:
+                self.moments[base + other] += weighted * factor
+
+    def scale(self, factor: float) -> None:
+        self.weight *= factor
+        self.squares *= factor
+        self.cross = [value * factor for value in self.cross]
+        self.moments = [value * factor for value in self.moments]
+
+    def merge(self, other: Sums, factor: float = 1.0) -> None:
+        self.weight += other.weight * factor
+        self.squares += other.squares * factor
+        self.cross = [a + b * factor for a, b in zip(self.cross, other.cross, strict=True)]
+        self.moments = [a + b * factor for a, b in zip(self.moments, other.moments, strict=True)]
+
+    def mean_square(self, solution: Sequence[float]) -> float:
+        """What is left of the targets' squares, per weight, when `solution` is taken for the truth."""
+        if self.weight <= 0:
+            return 0.0
+        left = self.squares
+        place = 0
+        for row, value in enumerate(solution):
+            left -= 2.0 * value * self.cross[row]
+            for column in range(row):
+                left += 2.0 * value * solution[column] * self.moments[place + column]
+            left += value * value * self.moments[place + row]
+            place += row + 1
+        return max(0.0, left / self.weight)
+
+
+def solve(sums: Sums, ridge: Sequence[float]) -> list[float]:
+    """The solution nearest to 0 by `ridge`, which is the weight of the prior for each column and above 0 (Cholesky)."""
+    width = len(ridge)
+    rows: list[list[float]] = []
+    place = 0
+    forward: list[float] = []
+    for index in range(width):
+        row = sums.moments[place : place + index + 1]
+        row[index] += ridge[index]
+        place += index + 1
+        for column in range(index):
+            above = rows[column]
+            row[column] = (row[column] - math.fsum(map(mul, row[:column], above))) / above[column]
+        pivot = row[index] - math.fsum(value * value for value in row[:index])
+        # Rounding can only eat what the prior adds when the data are far beyond it.
+        row[index] = math.sqrt(max(pivot, ridge[index]))
+        rows.append(row)
+        forward.append((sums.cross[index] - math.fsum(map(mul, row, forward))) / row[index])
+    solution = [0.0] * width
+    for index in range(width - 1, -1, -1):
+        known = math.fsum(rows[below][index] * solution[below] for below in range(index + 1, width))
+        solution[index] = (forward[index] - known) / rows[index][index]
+    return solution

@@ -1,0 +1,104 @@
+"""Estimates a prompt's tokens from its features, in one of two ways that are learned elsewhere and frozen here.
+
+`LinearEstimator` sums up what each part of the text costs; `RatioEstimator` divides its bytes by a ratio. Either says
+how many tokens are likely and how many are hardly exceeded. A filter holds one per model and category.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from operator import mul
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+from zlib import crc32
+
+from controlplane.model import Category
+from controlplane.policy.features import Features, Vector
+from controlplane.policy.priors import (
+    PRIOR_COEFFICIENTS,
+    PRIOR_DEVIATION,
+    PRIOR_MARGIN,
+    PRIOR_OUTPUT_TOKENS,
+    PRIOR_RATIOS,
+    TOKENS_PER_IMAGE,
+)
+
+# Tenants are told apart in so many groups, by a digest of their names: what is learned of each stays small.
+TENANT_GROUPS = 8
+# Runs of blanks give the most; no text has more.
+MOST_BYTES_PER_TOKEN = 128.0
+
+
+class Estimate(NamedTuple):
+    """Tokens of a prompt: as many as are likely, and as many as are hardly exceeded."""
+
+    central: float
+    conservative: float
+
+
+class PromptEstimator(Protocol):
+    def estimate(self, features: Features, group: int) -> Estimate:
+        """For a request of a tenant of this group."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LinearEstimator:
+    """Tokens per unit of each feature. `margins` are factors of at least 1, by tenant group."""
+
+    coefficients: Vector = PRIOR_COEFFICIENTS
+    margins: tuple[float, ...] = (PRIOR_MARGIN,) * TENANT_GROUPS
+
+    def estimate(self, features: Features, group: int) -> Estimate:
+        least = max(1.0, features.text.total / MOST_BYTES_PER_TOKEN)
+        central = max(least, sum(map(mul, self.coefficients, features.vector))) + features.token_ids
+        return Estimate(central, central * self.margins[group])
+
+
+@dataclass(frozen=True, slots=True)
+class RatioEstimator:
+    """Bytes of text per token, framing included; `conservative` is the lower ratio."""
+
+    ratio: float
+    conservative: float
+
+    def estimate(self, features: Features, group: int) -> Estimate:
+        fixed = features.token_ids + features.images * TOKENS_PER_IMAGE
+        size = features.text.total
+        return Estimate(max(1.0, size / self.ratio + fixed), max(1.0, size / self.conservative + fixed))
+
+
+def prior_ratio(category: Category) -> RatioEstimator:
+    """What is expected before any sample."""
+    ratio = PRIOR_RATIOS[category]
+    return RatioEstimator(ratio, ratio * (1 - PRIOR_DEVIATION))
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What is learned of one model's requests of one category. `outputs` are the tokens to expect of an answer whose
+    length the client does not cap, by tenant group."""
+
+    prompt: PromptEstimator
+    outputs: tuple[int, ...] = (PRIOR_OUTPUT_TOKENS,) * TENANT_GROUPS
+
+
+_UNLEARNED = Calibration(LinearEstimator())
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrations:
+    """Of all models, with a prior where nothing is learned yet."""
+
+    learned: Mapping[tuple[str, Category], Calibration] = field(default_factory=lambda: MappingProxyType({}))
+    priors: Mapping[Category, Calibration] = field(default_factory=lambda: MappingProxyType({}))
+
+    def of(self, model: str, category: Category) -> Calibration:
+        found = self.learned.get((model, category))
+        return found if found is not None else self.priors.get(category, _UNLEARNED)
+
+
+def group_of(tenant: str) -> int:
+    """The tenant's group, the same everywhere."""
+    return crc32(tenant.encode(errors="replace")) % TENANT_GROUPS
