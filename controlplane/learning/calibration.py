@@ -10,7 +10,7 @@ than d * sqrt(W / V), as the root mean square of the shares over the others' own
     is made at most w * d^2 / m(b) for a group of w samples. Since Q is quadratic, Q(c) - Q(b) is the weighted sum of
     squares by which the others' estimates move, and no less than V times its mean.
 
-A group that nobody can contradict, since no others are there, is believed.
+Where no others are, the prior alone contradicts: it is soon outweighed by many samples that agree, but not by one.
 """
 
 from __future__ import annotations
@@ -80,8 +80,9 @@ def _calibration(category: Category, sums: CategorySums, rules: EstimationRules)
         prompt = _ratio(category, [group.ratio for group in groups.values()], sums.samples, rules)
     else:
         margins = _quantiles({g: s.margins for g, s in groups.items()}, rules.margin_quantile, PRIOR_MARGIN)
+        linear = [group.linear for group in groups.values()]
         prompt = LinearEstimator(
-            coefficients([group.linear for group in groups.values()], rules),
+            coefficients(linear, trusts(linear, rules)),
             tuple(min(max(margin, 1.0), MOST_MARGIN) for margin in margins),
         )
     outputs = _quantiles({g: s.outputs for g, s in groups.items()}, rules.output_quantile, PRIOR_OUTPUT_TOKENS)
@@ -91,9 +92,8 @@ def _calibration(category: Category, sums: CategorySums, rules: EstimationRules)
 # --- the linear estimate -------------------------------------------------------------------------------------------
 
 
-def coefficients(groups: Sequence[Sums], rules: EstimationRules) -> tuple[float, ...]:
-    """Tokens per unit of each feature, in the order of `FEATURES`."""
-    weights = trusts(groups, rules)
+def coefficients(groups: Sequence[Sums], weights: Sequence[float]) -> tuple[float, ...]:
+    """Tokens per unit of each feature, in the order of `FEATURES`; each group's sums count by its weight."""
     solution = solve(_total(zip(groups, weights, strict=True)), _RIDGE)
     return tuple(prior + change for prior, change in zip(PRIOR_COEFFICIENTS, solution, strict=True))
 
@@ -101,8 +101,6 @@ def coefficients(groups: Sequence[Sums], rules: EstimationRules) -> tuple[float,
 def trusts(groups: Sequence[Sums], rules: EstimationRules) -> list[float]:
     """By what factor each group's sums count."""
     full = [min(1.0, rules.tenant_weight / group.weight) if group.weight > 0 else 0.0 for group in groups]
-    if len(groups) < 2:
-        return full
     weights = list(full)
     for _ in range(_SWEEPS):
         for place, group in enumerate(groups):

@@ -65,24 +65,22 @@ class Sums(msgspec.Struct):
 
 def solve(sums: Sums, ridge: Sequence[float]) -> list[float]:
     """The solution nearest to 0 by `ridge`, which is the weight of the prior for each column and above 0 (Cholesky)."""
-    width = len(ridge)
+    solution = [0.0] * len(ridge)
+    # What never occurred stays as it is, and costs nothing.
+    columns = [column for column in range(len(ridge)) if sums.moments[column * (column + 3) // 2] > 0]
     rows: list[list[float]] = []
-    place = 0
     forward: list[float] = []
-    for index in range(width):
-        row = sums.moments[place : place + index + 1]
-        row[index] += ridge[index]
-        place += index + 1
-        for column in range(index):
-            above = rows[column]
-            row[column] = (row[column] - math.fsum(map(mul, row[:column], above))) / above[column]
-        pivot = row[index] - math.fsum(value * value for value in row[:index])
+    for place, column in enumerate(columns):
+        base = column * (column + 1) // 2
+        row = [sums.moments[base + other] for other in columns[: place + 1]]
+        for other, above in enumerate(rows):
+            row[other] = (row[other] - sum(map(mul, row[:other], above))) / above[other]
+        pivot = row[place] + ridge[column] - sum(value * value for value in row[:place])
         # Rounding can only eat what the prior adds when the data are far beyond it.
-        row[index] = math.sqrt(max(pivot, ridge[index]))
+        row[place] = math.sqrt(max(pivot, ridge[column]))
+        forward.append((sums.cross[column] - sum(map(mul, row, forward))) / row[place])
         rows.append(row)
-        forward.append((sums.cross[index] - math.fsum(map(mul, row, forward))) / row[index])
-    solution = [0.0] * width
-    for index in range(width - 1, -1, -1):
-        known = math.fsum(rows[below][index] * solution[below] for below in range(index + 1, width))
-        solution[index] = (forward[index] - known) / rows[index][index]
+    for place in range(len(columns) - 1, -1, -1):
+        known = sum(rows[below][place] * solution[columns[below]] for below in range(place + 1, len(columns)))
+        solution[columns[place]] = (forward[place] - known) / rows[place][place]
     return solution

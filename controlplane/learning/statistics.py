@@ -19,7 +19,7 @@ from controlplane.learning.histogram import Histogram
 from controlplane.learning.least_squares import Sums
 from controlplane.policy.estimator import MOST_BYTES_PER_TOKEN, Calibrations, Estimate, group_of
 from controlplane.policy.features import FEATURES, Features
-from controlplane.policy.priors import PRIOR_COEFFICIENTS, PRIORS_VERSION
+from controlplane.policy.priors import PRIOR_COEFFICIENTS, PRIOR_RATIOS, PRIORS_VERSION
 from controlplane.policy.settings import EstimationRules
 
 # Rows are weighted so that errors count as shares of the tokens; of requests of few tokens a little less.
@@ -28,6 +28,8 @@ ERROR_STEP = 0.005
 # A margin is about the estimate as it is now, so errors from while it was learned fade fast: with each sample those
 # before lose one part in so many, or in half of the samples that there are.
 _MARGIN_SAMPLES = 300.0
+# How far a single sample's ratio may be from the average, as a factor.
+_MOST_STEP = 2.0
 # Weights grow by 2 ** _MOST_HALF_LIVES before they are made small again.
 _MOST_HALF_LIVES = 32.0
 _FORGOTTEN_BELOW = 1e-3
@@ -270,14 +272,16 @@ def _learn(
     target = (observation.prompt_tokens - features.token_ids - expected) / size
     sums.linear.add([value / size for value in vector], target, trusted)
     if features.text.total > 0 and features.images == 0 and observation.prompt_tokens > features.token_ids:
-        _average(sums.ratio, features.text.total / (observation.prompt_tokens - features.token_ids), rules, weight)
+        ratio = features.text.total / (observation.prompt_tokens - features.token_ids)
+        _average(sums.ratio, ratio, PRIOR_RATIOS[features.category], rules, weight)
     if observation.output_cap is None and observation.output_tokens:
         sums.outputs.add(observation.output_tokens, weight)
 
 
-def _average(sums: RatioSums, ratio: float, rules: EstimationRules, weight: float) -> None:
+def _average(sums: RatioSums, ratio: float, prior: float, rules: EstimationRules, weight: float) -> None:
     share = 1.0 - rules.beta
-    before = sums.ratios / sums.weight if sums.weight > 0 else ratio
+    before = sums.ratios / sums.weight if sums.weight > 0 else prior
+    ratio = min(max(ratio, before / _MOST_STEP), before * _MOST_STEP)
     sums.weight = rules.beta * sums.weight + share * weight
     sums.ratios = rules.beta * sums.ratios + share * weight * ratio
     sums.deviations = rules.beta * sums.deviations + share * weight * abs(ratio - before)

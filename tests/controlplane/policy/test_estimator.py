@@ -1,0 +1,89 @@
+"""Estimates that filters hold, and the budget that follows from them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.model import Category
+from controlplane.policy.budget import FROM_CLIENT, FROM_LEARNED, learned_budget
+from controlplane.policy.estimator import (
+    TENANT_GROUPS,
+    Calibration,
+    Calibrations,
+    LinearEstimator,
+    RatioEstimator,
+    group_of,
+    prior_ratio,
+)
+from controlplane.policy.features import FEATURES, Features
+from controlplane.policy.text import count_text
+
+PROSE = "The quick brown fox jumps over the lazy dog, and nobody minds. " * 20
+
+
+def linear(**tokens: float) -> LinearEstimator:
+    return LinearEstimator(tuple(tokens.get(name, 0.0) for name in FEATURES), (1.1,) * TENANT_GROUPS)
+
+
+def test_the_linear_estimate_adds_up_what_each_part_costs() -> None:
+    features = Features(count_text("ab 12"), messages=2, images=1, token_ids=7)
+    estimate = linear(request=3, messages=4, images=100, letters=0.5, digits=2).estimate(features, 0)
+    assert estimate == pytest.approx((3 + 8 + 100 + 1 + 4 + 7, 1.1 * 123))
+
+
+def test_each_tenant_group_has_its_own_margin() -> None:
+    estimator = LinearEstimator(margins=tuple(1 + group / 10 for group in range(TENANT_GROUPS)))
+    estimates = [estimator.estimate(Features(count_text(PROSE)), group) for group in range(TENANT_GROUPS)]
+    assert len({estimate.central for estimate in estimates}) == 1
+    assert estimates[3].conservative == pytest.approx(1.3 * estimates[3].central)
+
+
+def test_the_ratio_estimate_divides_bytes() -> None:
+    estimate = RatioEstimator(4.0, 2.0).estimate(Features(count_text("x" * 100), token_ids=5), 0)
+    assert estimate == pytest.approx((30, 55))
+
+
+@given(st.text(), st.integers(0, 5), st.integers(0, 3))
+def test_an_estimate_is_never_below_one_token(text: str, messages: int, images: int) -> None:
+    features = Features(count_text(text), messages=messages, images=images)
+    for estimator in (LinearEstimator(), linear(letters=-5), prior_ratio(features.category)):
+        central, conservative = estimator.estimate(features, 0)
+        assert 1 <= central <= conservative
+
+
+def test_what_is_not_learned_has_a_prior() -> None:
+    learned = Calibration(RatioEstimator(5.0, 4.0))
+    calibrations = Calibrations({("llama", Category.PROSE): learned})
+    assert calibrations.of("llama", Category.PROSE) is learned
+    assert calibrations.of("llama", Category.CJK).prompt == LinearEstimator()
+
+
+def test_a_tenant_is_always_in_the_same_group() -> None:
+    groups = [group_of(f"tenant-{number}") for number in range(200)]
+    assert groups == [group_of(f"tenant-{number}") for number in range(200)]
+    assert set(groups) == set(range(TENANT_GROUPS))
+
+
+@pytest.mark.parametrize(
+    ("cap", "choices", "max_context", "output", "source"),
+    [
+        (300, 1, None, 300, FROM_CLIENT),
+        (300, 2, 1000, 600, FROM_CLIENT),
+        (100_000, 1, 1000, 100_000, FROM_CLIENT),
+        (None, 1, None, 450, FROM_LEARNED),
+        (None, 3, None, 1350, FROM_LEARNED),
+        (None, 1, 600, 285, FROM_LEARNED),  # what the context leaves
+        (None, 1, 100, 1, FROM_LEARNED),
+    ],
+)
+def test_the_output_is_the_clients_cap_or_what_is_learned_and_says_which(
+    cap: int | None, choices: int, max_context: int | None, output: int, source: str
+) -> None:
+    features = Features(count_text(PROSE))
+    calibration = Calibration(RatioEstimator(5.0, 4.0), (450,) * TENANT_GROUPS)
+    budget = learned_budget(features, calibration, 0, output_cap=cap, choices=choices, max_context=max_context)
+    assert (budget.prompt_tokens, budget.output_tokens, budget.output_from) == (315, output, source)
+    assert budget.ratio == pytest.approx(4.0)
+    assert budget.category is Category.PROSE
