@@ -13,7 +13,7 @@ from types import MappingProxyType
 from controlplane.model import Category
 from controlplane.policy.features import FEATURES
 
-# To be raised with every change below: statistics are relative to the priors.
+# To be raised with every change below and of the features: statistics are relative to them.
 PRIORS_VERSION = 1
 
 _TOKENS = MappingProxyType(
