@@ -19,6 +19,7 @@ from controlplane.model import (
     Sensitivity,
     ServedModel,
 )
+from controlplane.policy.pins import session_digest
 from headrace_protos.headrace.v1 import admin_pb2, decision_pb2, fleet_pb2, node_pb2
 
 _CAPACITY_TO_MESSAGE = {
@@ -214,6 +215,8 @@ def decision_message(decision: Decision) -> decision_pb2.Decision:
         stream=decision.stream,
         waited_seconds=decision.waited_seconds,
         waits_for=decision.waits_for,
+        tenant=decision.tenant,
+        session=session_digest(decision.session) if decision.session else "",
     )
 
 

@@ -406,6 +406,7 @@ class Decision:
     would_change: tuple[str, ...] = ()
     pinned: FormatTier | None = None
     session: str | None = None
+    tenant: str = ""
     stream: bool = False
     refusal: Refusal | None = None
     waits_for: tuple[str, ...] = ()

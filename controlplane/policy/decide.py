@@ -81,6 +81,7 @@ def refused(
         model=model,
         reasons=(reason,),
         session=ask.session if ask else None,
+        tenant=ask.tenant if ask else "",
         stream=ask.stream if ask else False,
         refusal=refusal,
     )
@@ -159,6 +160,7 @@ def _choose(
         alternatives=selection.alternatives,
         pinned=pin,
         session=ask.session,
+        tenant=ask.tenant,
         stream=ask.stream,
         refusal=refusal,
         waits_for=tuple(_cluster(pool, need) for pool in selection.waits_for),

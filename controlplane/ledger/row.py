@@ -1,0 +1,112 @@
+"""A recorded decision as one row: what is filtered and counted by as columns, and the whole message as bytes.
+
+What comes from outside is made fit for every database: bounded in length, and without the null character, which
+PostgreSQL takes in no text.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headrace_protos.headrace.v1 import decision_pb2
+
+MOST_CHARACTERS = 200  # of one text; far below what an index entry may hold
+MOST_ITEMS = 16  # reasons or flags
+MOST_MESSAGE_BYTES = 64 * 1024
+
+
+class Row(NamedTuple):
+    """`recorded` is in Unix microseconds, and with `recorder` names the row. Durations are in seconds.
+
+    `status` 0 is a client that left before there was one. None is what is not known or does not apply.
+    """
+
+    recorded: int
+    recorder: int
+    status: int
+    model: str
+    pool: str
+    tier: str
+    tenant: str
+    verdict: str
+    reasons: tuple[str, ...]
+    session: str
+    request_id: str
+    endpoint: str
+    action: str
+    pinned: str
+    stream: bool
+    score: float | None
+    budget_prompt_tokens: int | None
+    budget_output_tokens: int | None
+    cluster: str
+    upstream: str
+    node_id: str
+    started: int
+    duration: float
+    first_byte: float | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    attempts: int
+    flags: tuple[str, ...]
+    message: bytes
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.recorded, self.recorder
+
+
+def row_of(message: decision_pb2.RecordedDecision) -> Row:
+    """The row of a message whose `recorded` and `recorder` are set."""
+    decision, outcome = message.decision, message.outcome
+    has_budget = decision.HasField("budget")
+    return Row(
+        recorded=message.recorded.ToMicroseconds(),
+        recorder=message.recorder,
+        status=outcome.status,
+        model=_fit(decision.model),
+        pool=_fit(decision.pool),
+        tier=_fit(decision.tier),
+        tenant=_fit(decision.tenant),
+        verdict=_fit(decision.sensitivity.verdict),
+        reasons=tuple(_fit(reason) for reason in decision.reasons[:MOST_ITEMS]),
+        session=_fit(decision.session),
+        request_id=_fit(message.request_id),
+        endpoint=_fit(decision.endpoint),
+        action=_fit(decision.action),
+        pinned=_fit(decision.pinned),
+        stream=decision.stream,
+        score=decision.sensitivity.score if decision.HasField("sensitivity") else None,
+        budget_prompt_tokens=decision.budget.prompt_tokens if has_budget else None,
+        budget_output_tokens=decision.budget.output_tokens if has_budget else None,
+        cluster=_fit(outcome.cluster),
+        upstream=_fit(outcome.upstream),
+        node_id=_fit(outcome.node_id),
+        started=message.time.ToMicroseconds(),
+        duration=outcome.duration_seconds,
+        first_byte=outcome.first_byte_seconds if outcome.HasField("first_byte_seconds") else None,
+        prompt_tokens=outcome.prompt_tokens if outcome.HasField("prompt_tokens") else None,
+        completion_tokens=outcome.completion_tokens if outcome.HasField("completion_tokens") else None,
+        attempts=outcome.attempts,
+        flags=tuple(_fit(flag) for flag in outcome.flags[:MOST_ITEMS]),
+        message=_bounded(message),
+    )
+
+
+def _fit(text: str) -> str:
+    if "\0" in text:
+        text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 3] + "..."
+
+
+def _bounded(message: decision_pb2.RecordedDecision) -> bytes:
+    """The filter bounds what it says of a decision; whoever else writes to the access log does not."""
+    encoded = message.SerializeToString()
+    if len(encoded) <= MOST_MESSAGE_BYTES:
+        return encoded
+    short = decision_pb2.RecordedDecision(
+        request_id=_fit(message.request_id), recorded=message.recorded, recorder=message.recorder
+    )
+    short.time.CopyFrom(message.time)
+    short.outcome.status = message.outcome.status
+    return short.SerializeToString()
