@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from controlplane.digests import session_digest
 from controlplane.model import (
     Alternative,
     Budget,
@@ -19,7 +20,6 @@ from controlplane.model import (
     Sensitivity,
     ServedModel,
 )
-from controlplane.policy.pins import session_digest
 from headrace_protos.headrace.v1 import admin_pb2, decision_pb2, fleet_pb2, node_pb2
 
 _CAPACITY_TO_MESSAGE = {

@@ -87,6 +87,20 @@ class ControlPlaneMetrics:
         self._usage_missing = Counter(
             "headrace_usage_missing", "Answered requests without usage.", ("pool",), registry=registry
         )
+        self._ledger_up = Gauge("headrace_ledger_up", "1 while the ledger can be written, else 0.", registry=registry)
+        self._ledger_waiting = Gauge(
+            "headrace_ledger_waiting", "Decisions that wait to be written to the ledger.", registry=registry
+        )
+        self._ledger_written = Counter("headrace_ledger_written", "Decisions written to the ledger.", registry=registry)
+        self._ledger_lost = Counter(
+            "headrace_ledger_lost", "Decisions that never reached the ledger, by cause.", ("cause",), registry=registry
+        )
+        self._ledger_failures = Counter(
+            "headrace_ledger_write_failures", "Tries to write to the ledger that failed.", registry=registry
+        )
+        self._ledger_seconds = Histogram(
+            "headrace_ledger_write_seconds", "How long a batch took.", registry=registry, buckets=_SECONDS
+        )
         self._by_pool = (
             self._pool_nodes,
             self._pool_running,
@@ -161,6 +175,22 @@ class ControlPlaneMetrics:
 
     def filter_workers(self, count: int) -> None:
         self._filter_workers.set(count)
+
+    def ledger_up(self, up: bool) -> None:
+        self._ledger_up.set(int(up))
+
+    def ledger_waiting(self, decisions: int) -> None:
+        self._ledger_waiting.set(decisions)
+
+    def ledger_written(self, rows: int, seconds: float) -> None:
+        self._ledger_written.inc(rows)
+        self._ledger_seconds.observe(seconds)
+
+    def ledger_lost(self, cause: str, decisions: int) -> None:
+        self._ledger_lost.labels(cause).inc(decisions)
+
+    def ledger_failed(self) -> None:
+        self._ledger_failures.inc()
 
     def request_finished(self, recorded: decision_pb2.RecordedDecision) -> None:
         """What the access log says is no label before it is known: anybody who reaches the xDS port can send one."""

@@ -12,13 +12,15 @@ from controlplane.policy.gain import expected_gain, prior_gain
 from controlplane.view import View
 from headrace_protos.headrace.v1 import fleet_pb2
 
+LOSS_SHOWN_SECONDS = 3600.0
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What `summarise` needs besides the view. Troubles and faults are None when all is well.
 
     `snapshot_version` is of what Envoys should hold, empty before the first; `now` is in Unix seconds.
-    `assessment` is the last one of what the traffic consists of.
+    `assessment` is the last one of what the traffic consists of; `ledger` is None where none is configured.
     """
 
     version: str
@@ -31,6 +33,7 @@ class Surroundings:
     filter_workers: tuple[str, ...]
     now: float
     assessment: Assessment | None = None
+    ledger: fleet_pb2.LedgerStatus | None = None
 
 
 def summarise(view: View | None, around: Surroundings) -> fleet_pb2.GetStatusResponse:
@@ -49,6 +52,7 @@ def summarise(view: View | None, around: Surroundings) -> fleet_pb2.GetStatusRes
         conditions=list(_conditions(view, around)),
         gains=list(_gains(view)) if view else (),
         composition=_composition_message(around.assessment.composition) if around.assessment else None,
+        ledger=around.ledger,
     )
 
 
@@ -109,6 +113,8 @@ def _conditions(view: View | None, around: Surroundings) -> Iterable[fleet_pb2.C
         )
     if view is not None:
         yield from _fleet_conditions(view, around)
+    if around.ledger is not None:
+        yield from _ledger_conditions(around.ledger, around.now)
     if not around.envoys:
         yield fleet_pb2.Condition(
             name="no_envoy", message="no Envoy is connected over xDS; start `headrace envoy` or check its bootstrap"
@@ -116,6 +122,21 @@ def _conditions(view: View | None, around: Surroundings) -> Iterable[fleet_pb2.C
     if not around.filter_workers:
         yield fleet_pb2.Condition(
             name="no_filter", message="no filter watches the routing table; start `headrace ext-proc`"
+        )
+
+
+def _ledger_conditions(ledger: fleet_pb2.LedgerStatus, now: float) -> Iterable[fleet_pb2.Condition]:
+    if ledger.trouble:
+        yield fleet_pb2.Condition(
+            name="ledger_unreachable",
+            message=f"{ledger.store} cannot be written, {ledger.waiting} decisions wait for it: {ledger.trouble}",
+        )
+    if ledger.HasField("last_loss") and now - ledger.last_loss.ToMicroseconds() / 1e6 < LOSS_SHOWN_SECONDS:
+        causes = ", ".join(f"{count} {cause}" for cause, count in sorted(ledger.lost.items()))
+        yield fleet_pb2.Condition(
+            name="ledger_incomplete",
+            message=f"decisions that never reached the ledger since this control plane began: {causes}; the last at "
+            f"{ledger.last_loss.ToJsonString()}. With queue_full, the database is away or slow, or ledger.queue too short",
         )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from controlplane.errors import ConfigurationError, HeadraceError
-from headrace.commands import config, evaluate, explain, fleet, override, serving
+from headrace.commands import config, decisions, evaluate, explain, fleet, override, serving
 from headrace.demo import command as demo
 
 app = typer.Typer(
@@ -42,7 +42,7 @@ app.command()(explain.explain)
 app.command()(evaluate.evaluate)
 app.command()(fleet.nodes)
 app.command()(fleet.pools)
-app.command()(fleet.decisions)
+app.command()(decisions.decisions)
 app.command()(fleet.status)
 app.command()(fleet.drain)
 app.add_typer(fleet.policy, name="policy")

@@ -6,12 +6,24 @@ import ssl
 from pathlib import Path
 
 from controlplane.config.addresses import dialable
-from controlplane.config.settings import CallerSettings, EtcdSettings, SessionStoreSettings, Settings, TlsSettings
+from controlplane.config.settings import (
+    CallerSettings,
+    EtcdSettings,
+    LedgerSettings,
+    SessionStoreSettings,
+    Settings,
+    TlsSettings,
+)
 from controlplane.errors import ConfigurationError
 from controlplane.etcd.connection import EtcdAccess
 from controlplane.grpc_calling import ChannelTls, ControlPlaneTarget
 from controlplane.grpc_serving import ServerTls
+from controlplane.ledger.postgresql_store import PostgresqlAccess, PostgresqlStore
+from controlplane.ledger.sqlite_store import SqliteStore
+from controlplane.ledger.store import LedgerStore
 from ext_proc.redis_connection import RedisAccess
+
+_SQLITE = "sqlite:///"
 
 
 def server_tls(tls: TlsSettings) -> ServerTls | None:
@@ -96,6 +108,17 @@ def redis_access(store: SessionStoreSettings) -> RedisAccess | None:
         username=store.username,
         password=_password(f"{setting}.password_file", store.password_file),
         ca_file=store.ca_file,
+    )
+
+
+def ledger_store(ledger: LedgerSettings) -> LedgerStore | None:
+    if ledger.url is None:
+        return None
+    if ledger.url.startswith(_SQLITE):
+        return SqliteStore(Path(ledger.url.removeprefix(_SQLITE)))
+    _check_certificate("ledger", None, None, ledger.ca_file, "ca_file")
+    return PostgresqlStore(
+        PostgresqlAccess(ledger.url, _password("ledger.password_file", ledger.password_file), ledger.ca_file)
     )
 
 

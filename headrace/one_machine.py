@@ -18,6 +18,7 @@ from headrace.credentials import read_tokens
 
 # Where a run of free ports may begin; a few are enough, as hardly any port is taken.
 CANDIDATES = 50
+LEDGER_FILE = "ledger.sqlite"
 
 
 def fit_to_one_machine(settings: Settings, state_dir: Path) -> Settings:
@@ -86,8 +87,12 @@ def _with_addresses(settings: Settings, state_dir: Path) -> Settings:
         xds=fixed(settings.control_plane.xds),
         metrics=fixed(settings.control_plane.metrics),
     )
+    ledger = settings.ledger
+    if ledger.url is None:
+        ledger = replace(ledger, url=f"sqlite:///{state_dir.resolve()}/{LEDGER_FILE}")
     return replace(
         settings,
+        ledger=ledger,
         gateway=replace(settings.gateway, address=fixed(settings.gateway.address)),
         control_plane=control_plane,
         ext_proc=replace(

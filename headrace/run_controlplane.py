@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from contextlib import aclosing, suppress
 from importlib import metadata
@@ -16,9 +17,12 @@ from controlplane.fleet import pools_of
 from controlplane.gateway import is_led_to, pool_clusters, snapshot_of
 from controlplane.grpc_serving import Health, bind, new_server
 from controlplane.ledger.composition import CompositionWatch
-from controlplane.ledger.recent import RecentDecisions
+from controlplane.ledger.decisions import Decisions
 from controlplane.ledger.remedies import remedies
 from controlplane.ledger.sessions import SessionHistory
+from controlplane.ledger.store import LedgerStore
+from controlplane.ledger.writer import LedgerWriter
+from controlplane.messages import timestamp
 from controlplane.metrics import ControlPlaneMetrics
 from controlplane.model import NodeSession, NodeSpec
 from controlplane.policy.settings import Policy
@@ -31,7 +35,7 @@ from controlplane.services import access_log, admin, fleet, registry
 from controlplane.services.access import BearerTokens
 from controlplane.status import Surroundings, summarise
 from controlplane.view import CurrentView, View
-from headrace.credentials import etcd_access, read_tokens, server_tls
+from headrace.credentials import etcd_access, ledger_store, read_tokens, server_tls
 from headrace.signals import stop_requested
 from headrace.telemetry import metrics_port, new_metrics, telemetry
 from headrace_protos.envoy.service.accesslog.v3 import als_pb2_grpc
@@ -58,7 +62,9 @@ DISCOVERY_SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 class ControlPlane:
     """The parts of one control plane and what flows between them."""
 
-    def __init__(self, settings: Settings, client: EtcdClient, metrics: ControlPlaneMetrics) -> None:
+    def __init__(
+        self, settings: Settings, client: EtcdClient, metrics: ControlPlaneMetrics, store: LedgerStore | None
+    ) -> None:
         self._settings = settings
         self._metrics = metrics
         self._started = time.monotonic()
@@ -84,7 +90,18 @@ class ControlPlane:
         self._composition = CompositionWatch(time.monotonic)
         self._clusters: tuple[PoolCluster, ...] = ()
         self._sessions = SessionHistory(settings.gateway.route_timeout)
-        self._decisions = RecentDecisions(settings.control_plane.recent_decisions)
+        recorder = secrets.randbits(31)
+        self._ledger = None
+        if store is not None:
+            self._ledger = LedgerWriter(
+                store,
+                metrics,
+                time.time,
+                recorder=recorder,
+                capacity=settings.ledger.queue,
+                retention=settings.ledger.retention,
+            )
+        self._decisions = Decisions(settings.control_plane.recent_decisions, recorder, time.time, self._ledger)
         self._discovery = DiscoveryService(_XdsObserver(metrics), f"headrace-{settings.cluster}")
         self._crediting = Crediting(self._current, time.time)
         self._fleet = fleet.FleetServicer(
@@ -153,6 +170,8 @@ class ControlPlane:
                     tasks.create_task(self._become_ready()),
                     tasks.create_task(self._watch_surroundings()),
                 ]
+                if self._ledger is not None:
+                    working.append(tasks.create_task(self._ledger.run()))
                 await stop.wait()
                 for task in working:
                     task.cancel()
@@ -199,7 +218,7 @@ class ControlPlane:
                         return
 
     def _record(self, recorded: decision_pb2.RecordedDecision) -> None:
-        self._decisions.add(recorded)
+        self._decisions.record(recorded)
         self._crediting.request_finished(recorded)
         self._metrics.request_finished(recorded)
         self._composition.request_finished(recorded)
@@ -233,6 +252,8 @@ class ControlPlane:
             self._metrics.etcd_up(self._follower.trouble is None)
             self._metrics.envoys(len(self._discovery.states()))
             self._metrics.filter_workers(len(self._fleet.filter_workers.value))
+            if self._ledger is not None:
+                self._metrics.ledger_waiting(self._ledger.waiting)
             self._assess_composition()
             await asyncio.sleep(TICK_SECONDS)
 
@@ -266,7 +287,21 @@ class ControlPlane:
                 filter_workers=tuple(sorted(self._fleet.filter_workers.value)),
                 now=time.time(),
                 assessment=self._composition.last,
+                ledger=self._ledger_status(),
             ),
+        )
+
+    def _ledger_status(self) -> fleet_pb2.LedgerStatus | None:
+        ledger = self._ledger
+        if ledger is None:
+            return None
+        return fleet_pb2.LedgerStatus(
+            store=ledger.store.place,
+            trouble=ledger.trouble or "",
+            waiting=ledger.waiting,
+            written=ledger.written,
+            lost=ledger.lost,
+            last_loss=timestamp(ledger.last_loss) if ledger.last_loss is not None else None,
         )
 
 
@@ -326,4 +361,4 @@ async def run_controlplane(settings: Settings) -> None:
         metrics_port(settings.control_plane.metrics, registry_of_metrics),
     ):
         async with stop_requested() as stop, EtcdClient(etcd_access(settings.etcd)) as client:
-            await ControlPlane(settings, client, metrics).run(stop)
+            await ControlPlane(settings, client, metrics, ledger_store(settings.ledger)).run(stop)

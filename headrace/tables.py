@@ -122,6 +122,30 @@ def show_decisions(decisions: Iterable[decision_pb2.RecordedDecision]) -> None:
     _print(table)
 
 
+def decision(recorded: decision_pb2.RecordedDecision) -> str:
+    """One line, with markup, for those that are shown as they come."""
+    made, outcome = recorded.decision, recorded.outcome
+    reasons = escape(", ".join(made.reasons)) or "the filter was not asked"
+    return "  ".join(
+        (
+            recorded.time.ToDatetime().strftime("%H:%M:%S"),
+            status(outcome),
+            escape(made.model or "-"),
+            verdict(made),
+            escape(made.pool or "-"),
+            _marked(reasons, overridden=any(alternative.overridden for alternative in made.alternatives)),
+            escape(outcome.node_id or outcome.upstream or "-"),
+            _milliseconds(outcome.duration_seconds),
+            f"tokens {tokens(outcome)}",
+        )
+    )
+
+
+def show_line(line: str, *, markup: bool) -> None:
+    """As one line, however long."""
+    _console().print(line, markup=markup, highlight=False, soft_wrap=True)
+
+
 def show_status(status: fleet_pb2.GetStatusResponse) -> None:
     console = _console()
     console.print(f"Headrace {status.version}, up {status.uptime_seconds:.0f} s")
@@ -134,6 +158,8 @@ def show_status(status: fleet_pb2.GetStatusResponse) -> None:
         console.print(
             f"envoy           {escape(envoy.node_id)} holds {envoy.acknowledged_version or 'nothing yet'}{rejected}"
         )
+    if status.HasField("ledger"):
+        console.print(f"ledger          {_ledger(status.ledger)}", soft_wrap=True)
     for gain in status.gains:
         console.print(f"gain            {_gain(gain)}")
     if status.HasField("composition"):
@@ -199,6 +225,12 @@ def tokens(outcome: decision_pb2.Outcome) -> str:
     if not outcome.HasField("prompt_tokens") and not outcome.HasField("completion_tokens"):
         return "-"
     return f"{outcome.prompt_tokens}+{outcome.completion_tokens}"
+
+
+def _ledger(ledger: fleet_pb2.LedgerStatus) -> str:
+    state = f"[red]away[/], {ledger.waiting} wait" if ledger.trouble else f"{ledger.waiting} wait"
+    lost = ", ".join(f"[red]{count} lost: {cause}[/]" for cause, count in sorted(ledger.lost.items()))
+    return f"{escape(ledger.store)}: {ledger.written} written, {state}{', ' if lost else ''}{lost}"
 
 
 def _gain(gain: fleet_pb2.Gain) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import AfterValidator
 
@@ -159,6 +159,36 @@ def _check_redis_url(url: str) -> str:
     return url
 
 
+def _check_ledger_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme == "sqlite":
+        if parts.netloc or parts.query or parts.fragment or parts.path.strip("/") == "" or parts.path.endswith("/"):
+            raise ValueError(
+                "must name a file, as sqlite:///ledger.sqlite or sqlite:////var/lib/headrace/ledger.sqlite"
+            )
+        return url
+    if parts.scheme != "postgresql":
+        raise ValueError(
+            "must be a URL such as sqlite:////var/lib/headrace/ledger.sqlite or postgresql://user@host/database"
+        )
+    if parts.password is not None or "password" in parts.query:
+        raise ValueError("must not hold a password; give password_file")
+    query = parse_qs(parts.query, keep_blank_values=True)
+    if set(query) - {"host"} or parts.fragment:
+        raise ValueError("takes no parameters but ?host=/folder, for a Unix socket")
+    if not parts.username or not re.fullmatch(r"/[^/]+", parts.path):
+        raise ValueError("must name user and database, as postgresql://user@host/database")
+    address = parts.netloc.rpartition("@")[2]
+    if folders := query.get("host"):
+        if address or len(folders) > 1 or not folders[0].startswith("/"):
+            raise ValueError(
+                "must have either a host or ?host=/folder, as postgresql://user@/database?host=/run/postgresql"
+            )
+        return url
+    _check_dial(address if re.search(r":[0-9]*$", address.rpartition("]")[2]) else f"{address}:5432")
+    return url
+
+
 ListenAddress = Annotated[str, AfterValidator(_check_listen)]
 ListenOrUnixAddress = Annotated[str, AfterValidator(_check_listen_or_unix)]
 DialAddress = Annotated[str, AfterValidator(_check_dial)]
@@ -166,6 +196,7 @@ DialOrUnixAddress = Annotated[str, AfterValidator(_check_dial_or_unix)]
 EtcdEndpoint = Annotated[str, AfterValidator(_check_etcd_endpoint)]
 HttpUrl = Annotated[str, AfterValidator(_check_url)]
 RedisUrl = Annotated[str, AfterValidator(_check_redis_url)]
+LedgerUrl = Annotated[str, AfterValidator(_check_ledger_url)]
 
 
 def dialable(address: str) -> str:

@@ -150,6 +150,17 @@ def workers_agree_on_sessions(settings: Settings) -> Iterator[Broken]:
         )
 
 
+def ledger_is_complete(settings: Settings) -> Iterator[Broken]:
+    ledger = settings.ledger
+    if ledger.url is None or not ledger.url.startswith("postgresql:"):
+        for name in ("password_file", "ca_file"):
+            if getattr(ledger, name) is not None:
+                yield Broken(
+                    (path(f"ledger.{name}"), path("ledger.url")),
+                    "is for a PostgreSQL named by ledger.url, and none is; name it or remove this",
+                )
+
+
 def etcd_credentials_are_complete(settings: Settings) -> Iterator[Broken]:
     etcd = settings.etcd
     if (etcd.username is None) != (etcd.password_file is None):
@@ -257,6 +268,7 @@ SETTINGS_RULES: tuple[Rule[Settings], ...] = (
     callers_speak_as_control_planes_listen,
     session_store_is_complete,
     workers_agree_on_sessions,
+    ledger_is_complete,
     etcd_credentials_are_complete,
     etcd_speaks_tls_or_not,
     etcd_is_ours_or_theirs,

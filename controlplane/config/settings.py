@@ -18,6 +18,7 @@ from controlplane.config.addresses import (
     DialOrUnixAddress,
     EtcdEndpoint,
     HttpUrl,
+    LedgerUrl,
     ListenAddress,
     ListenOrUnixAddress,
     RedisUrl,
@@ -184,6 +185,28 @@ class EtcdSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerSettings:
+    """Where decisions and what became of the requests are kept.
+
+    url: sqlite:///relative.sqlite or sqlite:////absolute.sqlite, which one control plane writes; or for any
+      number of control planes of one fleet postgresql://user@host:5432/database, or postgresql://user@/database?host=/folder for
+      a Unix socket. Without one, `headrace up` keeps an SQLite file in its state directory, and a control plane by itself
+      has only the decisions in its memory.
+    password_file: holds the password of PostgreSQL's user alone.
+    ca_file: the authority that signed PostgreSQL's certificate, PEM; without it TLS is used where the server offers it,
+      unverified.
+    retention: how long decisions are kept.
+    queue: how many decisions wait at most while the database is away or slow; those that come then are not written.
+    """
+
+    url: LedgerUrl | None = None
+    password_file: FileName | None = None
+    ca_file: FileName | None = None
+    retention: Annotated[Seconds, Ge(3600), Le(3650 * 86400)] = 7 * 86400.0
+    queue: Annotated[int, Ge(1000), Le(1_000_000)] = 50_000
+
+
+@dataclass(frozen=True, slots=True)
 class EnvoySettings:
     """The Envoy that Headrace starts.
 
@@ -220,6 +243,7 @@ class Settings:
     ext_proc: ExtProcSettings = ExtProcSettings()
     caller: CallerSettings = CallerSettings()
     etcd: EtcdSettings = EtcdSettings()
+    ledger: LedgerSettings = LedgerSettings()
     envoy: EnvoySettings = EnvoySettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     policy: Policy = field(default_factory=Policy)

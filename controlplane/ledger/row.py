@@ -13,6 +13,7 @@ from headrace_protos.headrace.v1 import decision_pb2
 MOST_CHARACTERS = 200  # of one text; far below what an index entry may hold
 MOST_ITEMS = 16  # reasons or flags
 MOST_MESSAGE_BYTES = 64 * 1024
+_YEAR_2200 = 7_258_118_400_000_000
 
 
 class Row(NamedTuple):
@@ -59,36 +60,38 @@ class Row(NamedTuple):
 def row_of(message: decision_pb2.RecordedDecision) -> Row:
     """The row of a message whose `recorded` and `recorder` are set."""
     decision, outcome = message.decision, message.outcome
-    has_budget = decision.HasField("budget")
+    sensitivity = decision.sensitivity if decision.HasField("sensitivity") else None
+    budget = decision.budget if decision.HasField("budget") else None
+    recorded, started, status = message.recorded.ToMicroseconds(), message.time.ToMicroseconds(), outcome.status
     return Row(
-        recorded=message.recorded.ToMicroseconds(),
+        recorded=recorded,
         recorder=message.recorder,
-        status=outcome.status,
+        status=status if status < 1000 else 0,
         model=_fit(decision.model),
         pool=_fit(decision.pool),
         tier=_fit(decision.tier),
         tenant=_fit(decision.tenant),
-        verdict=_fit(decision.sensitivity.verdict),
-        reasons=tuple(_fit(reason) for reason in decision.reasons[:MOST_ITEMS]),
+        verdict=_fit(sensitivity.verdict) if sensitivity is not None else "",
+        reasons=tuple([_fit(reason) for reason in decision.reasons[:MOST_ITEMS]]),
         session=_fit(decision.session),
         request_id=_fit(message.request_id),
         endpoint=_fit(decision.endpoint),
         action=_fit(decision.action),
         pinned=_fit(decision.pinned),
         stream=decision.stream,
-        score=decision.sensitivity.score if decision.HasField("sensitivity") else None,
-        budget_prompt_tokens=decision.budget.prompt_tokens if has_budget else None,
-        budget_output_tokens=decision.budget.output_tokens if has_budget else None,
+        score=sensitivity.score if sensitivity is not None else None,
+        budget_prompt_tokens=budget.prompt_tokens if budget is not None else None,
+        budget_output_tokens=budget.output_tokens if budget is not None else None,
         cluster=_fit(outcome.cluster),
         upstream=_fit(outcome.upstream),
         node_id=_fit(outcome.node_id),
-        started=message.time.ToMicroseconds(),
+        started=started if 0 <= started < _YEAR_2200 else recorded,
         duration=outcome.duration_seconds,
         first_byte=outcome.first_byte_seconds if outcome.HasField("first_byte_seconds") else None,
         prompt_tokens=outcome.prompt_tokens if outcome.HasField("prompt_tokens") else None,
         completion_tokens=outcome.completion_tokens if outcome.HasField("completion_tokens") else None,
         attempts=outcome.attempts,
-        flags=tuple(_fit(flag) for flag in outcome.flags[:MOST_ITEMS]),
+        flags=tuple([_fit(flag) for flag in outcome.flags[:MOST_ITEMS]]),
         message=_bounded(message),
     )
 

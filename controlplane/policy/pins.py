@@ -5,8 +5,6 @@ Where pins are kept is no concern of the policy.
 
 from __future__ import annotations
 
-from hashlib import blake2b
-
 from controlplane.model import Action, Ask, Decision, Endpoint, FormatTier
 from controlplane.policy.decide import requested_model
 from controlplane.policy.table import RoutingTable
@@ -25,14 +23,6 @@ def pin_key(ask: Ask, table: RoutingTable) -> str | None:
     name = requested_model(ask, table)
     candidates = table.pools_of(name) if name is not None else ()
     return f"{candidates[0].pool.model}\n{ask.tenant}\n{ask.session}" if candidates else None
-
-
-def session_digest(session: str) -> str:
-    """What stands for a session's id wherever decisions are kept or shown: it tells sessions apart and names none.
-
-    It is of the id alone, so that whoever knows an id finds its decisions without knowing how they were made.
-    """
-    return "id:" + blake2b(session.encode(errors="replace"), digest_size=16).hexdigest()
 
 
 def tier_to_pin(decision: Decision) -> FormatTier | None:

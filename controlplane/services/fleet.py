@@ -13,13 +13,14 @@ from controlplane.errors import UnavailableError
 from controlplane.fleet import pools_by_node
 from controlplane.latest import Latest, changes_of_both
 from controlplane.learning.rooms import Room, free_of, share_of
-from controlplane.ledger.recent import RecentDecisions
+from controlplane.ledger.decisions import Decisions
+from controlplane.ledger.query import DecisionQuery
 from controlplane.messages import decision_message, node_load_message, node_spec_message, pool_message, timestamp
 from controlplane.model import HttpRequest
 from controlplane.policy.explain import explain_request
 from controlplane.services.refusing import refuse
 from controlplane.view import CurrentView, View
-from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
+from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, fleet_pb2_grpc
 
 SERVICE = "headrace.v1.Fleet"
 
@@ -37,7 +38,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         self,
         current: CurrentView,
         rooms: Latest[tuple[Room, ...]],
-        decisions: RecentDecisions,
+        decisions: Decisions,
         status_of: Callable[[], fleet_pb2.GetStatusResponse],
         clock: Callable[[], float],
         *,
@@ -139,9 +140,36 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
     async def ListDecisions(  # noqa: N802
         self, request: fleet_pb2.ListDecisionsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> fleet_pb2.ListDecisionsResponse:
-        limit = min(request.limit or DEFAULT_DECISIONS, MOST_DECISIONS)
-        newest = self._decisions.newest(limit, model=request.model, pool=request.pool)
-        return fleet_pb2.ListDecisionsResponse(decisions=newest)
+        listing = await self._decisions.newest(
+            query_of(request), min(request.limit or DEFAULT_DECISIONS, MOST_DECISIONS)
+        )
+        return fleet_pb2.ListDecisionsResponse(
+            decisions=[decision_pb2.RecordedDecision.FromString(found.message) for found in listing.found],
+            ledger_trouble=listing.trouble,
+        )
+
+    async def FollowDecisions(  # noqa: N802
+        self, request: fleet_pb2.FollowDecisionsRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[fleet_pb2.FollowDecisionsResponse]:
+        query = query_of(request.filter)
+        with self._decisions.following(query) as follower:
+            shown: set[tuple[int, int]] = set()
+            if limit := min(request.filter.limit, MOST_DECISIONS):
+                listing = await self._decisions.newest(query, limit)
+                shown = {(found.recorded, found.recorder) for found in listing.found}
+                yield fleet_pb2.FollowDecisionsResponse(
+                    decisions=[
+                        decision_pb2.RecordedDecision.FromString(found.message) for found in reversed(listing.found)
+                    ],
+                    ledger_trouble=listing.trouble,
+                )
+            async with aclosing(follower.batches()) as batches:
+                async for rows, missed in batches:
+                    decisions = [
+                        decision_pb2.RecordedDecision.FromString(row.message) for row in rows if row.key not in shown
+                    ]
+                    if decisions or missed:
+                        yield fleet_pb2.FollowDecisionsResponse(decisions=decisions, missed=missed)
 
     async def GetStatus(  # noqa: N802
         self, request: fleet_pb2.GetStatusRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -155,6 +183,24 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
                 context, UnavailableError("the fleet has not been read from etcd yet; `headrace status` says why")
             )
         return view
+
+
+def query_of(request: fleet_pb2.ListDecisionsRequest) -> DecisionQuery:
+    return DecisionQuery(
+        model=request.model,
+        pool=request.pool,
+        tier=request.tier,
+        tenant=request.tenant,
+        verdict=request.verdict,
+        reason=request.reason,
+        session=request.session,
+        request_id=request.request_id,
+        status_from=request.status_from,
+        status_to=request.status_to,
+        since=request.since.ToMicroseconds() if request.HasField("since") else None,
+        until=request.until.ToMicroseconds() if request.HasField("until") else None,
+        errors_only=request.errors_only,
+    )
 
 
 def list_nodes(view: View, model: str, now: float) -> list[fleet_pb2.Node]:

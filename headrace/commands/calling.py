@@ -59,5 +59,9 @@ def told(error: grpc.aio.AioRpcError, target: ControlPlaneTarget) -> HeadraceErr
 
 def print_json(message: Message) -> None:
     """The message with the names of its proto, and zero values where they mean something."""
-    fields = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-    typer.echo(json.dumps(fields, indent=2, ensure_ascii=False))
+    typer.echo(json.dumps(as_fields(message), indent=2, ensure_ascii=False))
+
+
+def as_fields(message: Message) -> dict[str, Any]:
+    """As `print_json` shows them."""
+    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)

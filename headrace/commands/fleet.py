@@ -1,4 +1,4 @@
-"""What a control plane shows, and lets operators change: `nodes`, `pools`, `status`, `decisions`, `drain`, `policy`."""
+"""What a control plane shows, and lets operators change: `nodes`, `pools`, `status`, `drain`, `policy`."""
 
 from __future__ import annotations
 
@@ -76,25 +76,6 @@ def status(
         print_json(answer)
     else:
         tables.show_status(answer)
-
-
-def decisions(
-    limit: Annotated[int, typer.Option("--number", "-n", min=1, help="How many, newest first.")] = 20,
-    model: ModelName = "",
-    pool: Annotated[str, typer.Option("--pool", "-p", help="Only those sent to this pool.")] = "",
-    config: ConfigFile = None,
-    control_plane: ControlPlaneAddress = None,
-    token_file: TokenFile = None,
-    json: AsJson = False,
-) -> None:
-    """List recent decisions with their reasons and what became of the requests."""
-    target = chosen_target(config, control_plane, token_file)
-    request = fleet_pb2.ListDecisionsRequest(limit=limit, model=model, pool=pool)
-    answer = call(target, fleet_pb2_grpc.FleetStub, lambda s: s.ListDecisions, request)
-    if json:
-        print_json(answer)
-    else:
-        tables.show_decisions(answer.decisions)
 
 
 def drain(

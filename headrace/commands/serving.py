@@ -32,7 +32,9 @@ T = TypeVar("T")
 
 StateDir = Annotated[
     Path | None,
-    typer.Option("--state-dir", metavar="DIR", help="Keeps etcd's data over runs; without it they go at the end."),
+    typer.Option(
+        "--state-dir", metavar="DIR", help="Keeps etcd's data and the ledger over runs; without it they go at the end."
+    ),
 ]
 LogDir = Annotated[
     Path | None,

@@ -15,7 +15,7 @@ import pytest
 from controlplane.crediting import Crediting
 from controlplane.etcd.client import EtcdClient
 from controlplane.fleet import pools_of
-from controlplane.ledger.recent import RecentDecisions
+from controlplane.ledger.decisions import Decisions
 from controlplane.model import NodeSpec
 from controlplane.policy.settings import Policy
 from controlplane.publisher import Publisher
@@ -56,7 +56,7 @@ class Services:
     admin: admin_pb2_grpc.AdminStub
     fleet_servicer: FleetServicer
     current: CurrentView
-    decisions: RecentDecisions
+    decisions: Decisions
     counted: Counted
     etcd: RunningEtcd
 
@@ -73,7 +73,7 @@ async def _services(etcd: RunningEtcd, client: EtcdClient) -> AsyncIterator[Serv
     keys = Keys("/headrace/v1/test/")
     store = NodeStore(client, keys, formats=lambda: policy.formats, lease_seconds=LEASE_SECONDS)
     follower = FleetFollower(client, keys, grace=LEASE_SECONDS)
-    current, decisions, counted = CurrentView(None), RecentDecisions(100), Counted()
+    current, decisions, counted = CurrentView(None), Decisions(100, 1, time.time), Counted()
 
     async def publish(_: View) -> None:
         """There are no Envoys to tell."""

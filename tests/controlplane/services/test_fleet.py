@@ -11,7 +11,7 @@ import pytest
 
 from controlplane.config.load import policy_from_json
 from controlplane.latest import Latest
-from controlplane.ledger.recent import RecentDecisions
+from controlplane.ledger.decisions import Decisions
 from controlplane.messages import node_spec_message
 from controlplane.policy.settings import Policy
 from controlplane.services.fleet import MAX_EXPLAINED_BYTES, FleetServicer
@@ -102,7 +102,7 @@ async def test_a_body_beyond_the_bound_is_not_explained(services: Services) -> N
 
 async def test_decisions_are_listed_newest_first(services: Services) -> None:
     for number in range(30):
-        services.decisions.add(decision_pb2.RecordedDecision(request_id=str(number)))
+        services.decisions.record(decision_pb2.RecordedDecision(request_id=str(number)))
     listed = (await services.fleet.ListDecisions(fleet_pb2.ListDecisionsRequest())).decisions
     assert [each.request_id for each in listed] == [str(number) for number in range(29, 9, -1)]
     assert len((await services.fleet.ListDecisions(fleet_pb2.ListDecisionsRequest(limit=2**32 - 1))).decisions) == 30
@@ -112,7 +112,7 @@ async def test_before_the_fleet_is_known_only_the_status_is_told() -> None:
     fleet = FleetServicer(
         CurrentView(None),
         Latest(()),
-        RecentDecisions(1),
+        Decisions(1, 1, lambda: 0.0),
         lambda: fleet_pb2.GetStatusResponse(version="v"),
         lambda: 0.0,
         heartbeat=1.0,

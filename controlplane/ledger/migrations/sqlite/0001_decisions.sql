@@ -30,7 +30,7 @@ CREATE INDEX decision_by_session ON decision (session, recorded) WHERE session <
 CREATE INDEX decision_by_tenant ON decision (tenant, recorded);
 CREATE INDEX decision_by_error ON decision (recorded) WHERE status = 0 OR status >= 400;
 
--- Each decision whole, as headrace.v1.RecordedDecision.
+-- Each decision whole, as headrace.v1.RecordedDecision, deflated (controlplane/ledger/compact.py).
 CREATE TABLE message (
     recorded INTEGER NOT NULL,
     recorder INTEGER NOT NULL,

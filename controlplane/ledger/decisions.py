@@ -1,0 +1,130 @@
+"""All decisions that can be shown: those in memory and those in the ledger, as one sequence without gap or repetition.
+
+Each gets its place in it when it is recorded: the microsecond and this process's number. Where no ledger is configured,
+or it cannot be asked, the ones in memory are all that there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+
+from controlplane.ledger.query import DecisionQuery
+from controlplane.ledger.row import Row, row_of
+from controlplane.ledger.store import Found, StoreAwayError
+from controlplane.ledger.writer import LedgerWriter
+from headrace_protos.headrace.v1 import decision_pb2
+
+MOST_WAITING = 10_000  # of one follower
+MOST_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Decisions, the last first; `trouble` says why the ledger was not asked, so that they are those in memory."""
+
+    found: list[Found]
+    trouble: str = ""
+
+
+@dataclass(slots=True)
+class Follower:
+    """Gets what matches, in order. One that falls behind misses the oldest, and is told how many."""
+
+    query: DecisionQuery
+    waiting: deque[Row] = field(default_factory=deque)
+    missed: int = 0
+    some: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def offer(self, row: Row) -> None:
+        if self.query.matches(row):
+            if len(self.waiting) >= MOST_WAITING:
+                self.waiting.popleft()
+                self.missed += 1
+            self.waiting.append(row)
+            self.some.set()
+
+    async def batches(self) -> AsyncGenerator[tuple[list[Row], int], None]:
+        """Rows, oldest first, and how many were missed before them."""
+        while True:
+            await self.some.wait()
+            missed, self.missed = self.missed, 0
+            batch = [self.waiting.popleft() for _ in range(min(len(self.waiting), MOST_AT_ONCE))]
+            if not self.waiting:
+                self.some.clear()
+            yield batch, missed
+
+
+class Decisions:
+    """`capacity` is how many are kept in memory; `recorder` tells this process from others that write the same ledger.
+
+    `clock` gives Unix seconds. Without a `writer` there is no ledger.
+    """
+
+    def __init__(
+        self, capacity: int, recorder: int, clock: Callable[[], float], writer: LedgerWriter | None = None
+    ) -> None:
+        self._recent: deque[Row] = deque(maxlen=capacity)
+        self._recorder = recorder
+        self._clock = clock
+        self._writer = writer
+        self._followers: list[Follower] = []
+        self._last = 0
+
+    def __len__(self) -> int:
+        return len(self._recent)
+
+    def record(self, message: decision_pb2.RecordedDecision) -> None:
+        """Gives the message its place."""
+        self._last = max(int(self._clock() * 1e6), self._last + 1)
+        message.recorded.FromMicroseconds(self._last)
+        message.recorder = self._recorder
+        row = row_of(message)
+        self._recent.append(row)
+        if self._writer is not None:
+            self._writer.add(row)
+        for follower in self._followers:
+            follower.offer(row)
+
+    async def newest(self, query: DecisionQuery, limit: int) -> Listing:
+        """At most `limit` that match."""
+        if self._writer is None:
+            return Listing(_found(self._recent_rows(), query, limit))
+        # Before the store is asked: a row that is written meanwhile is then in either or both.
+        pending = _found(self._writer.pending(), query, limit)
+        try:
+            stored = await self._writer.store.find(query, limit)
+        except StoreAwayError as error:
+            return Listing(_found(self._recent_rows(), query, limit), str(error))
+        return Listing(_merged((*pending, *stored), limit))
+
+    @contextmanager
+    def following(self, query: DecisionQuery) -> Iterator[Follower]:
+        """What is recorded from now on."""
+        follower = Follower(query)
+        self._followers.append(follower)
+        try:
+            yield follower
+        finally:
+            self._followers.remove(follower)
+
+    def _recent_rows(self) -> Iterable[Row]:
+        """The last first, with those that wait for the ledger, however many they are."""
+        yield from reversed(self._recent)
+        if self._writer is not None and self._recent:
+            oldest = self._recent[0].recorded
+            yield from (row for row in self._writer.pending() if row.recorded < oldest)
+
+
+def _found(rows: Iterable[Row], query: DecisionQuery, limit: int) -> list[Found]:
+    matching = (Found(row.recorded, row.recorder, row.message) for row in rows if query.matches(row))
+    return list(islice(matching, limit))
+
+
+def _merged(found: Iterable[Found], limit: int) -> list[Found]:
+    unique = {each[:2]: each for each in found}
+    return [unique[key] for key in sorted(unique, reverse=True)[:limit]]

@@ -1,0 +1,82 @@
+"""The columns that filters look at, as both kinds of database keep them: in whole numbers only.
+
+For a text that recurs (a model, a tenant, the reasons together) stands a code that the database gives it; for an id,
+which hardly recurs, a hash, so that what it finds has to be compared with the decision itself. Rows stay so narrow that
+a million of them are looked through in a fraction of a second, whatever is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from controlplane.ledger.query import DecisionQuery
+from controlplane.ledger.row import Row
+
+CODED = ("model", "pool", "tier", "tenant", "verdict")
+ERRORS = "(status = 0 OR status >= 400)"
+
+
+class Term(NamedTuple):
+    """One comparison of a column with a value, or with several of which one must be equal."""
+
+    column: str
+    operator: str
+    value: int | list[int]
+
+
+def texts_of(row: Row) -> tuple[str, ...]:
+    """The texts of a row that get codes: those of CODED, and the reasons together."""
+    return row.model, row.pool, row.tier, row.tenant, row.verdict, f" {' '.join(row.reasons)} "
+
+
+def columns_of(row: Row, codes: Mapping[str, int]) -> tuple[int, ...]:
+    """What stands after `recorded`: recorder, status, the codes in the order of `texts_of`, session and request."""
+    return (
+        row.recorder,
+        row.status,
+        *[codes[text] for text in texts_of(row)],
+        hash_of(row.session),
+        hash_of(row.request_id),
+    )
+
+
+def asked_reason(query: DecisionQuery) -> str:
+    """What the text of a row's reasons holds when this one is among them; no reason has a blank."""
+    return f" {query.reason} "
+
+
+def terms_of(query: DecisionQuery, codes: Mapping[str, int], reasons: Sequence[int]) -> list[Term] | None:
+    """All that must hold, but for `errors_only`; None when nothing can match.
+
+    `codes` are of the texts that are asked for, `reasons` those of all texts that hold `asked_reason`.
+    """
+    terms: list[Term] = []
+    for column in CODED:
+        if text := getattr(query, column):
+            if text not in codes:
+                return None
+            terms.append(Term(column, "=", codes[text]))
+    if query.reason:
+        if not reasons:
+            return None
+        terms.append(Term("reasons", "in", list(reasons)))
+    for column, operator, value in (
+        ("session", "=", hash_of(query.session)),
+        ("request", "=", hash_of(query.request_id)),
+        ("status", ">=", min(query.status_from, 1000)),
+        ("status", "<=", min(query.status_to, 1000)),
+    ):
+        if value:
+            terms.append(Term(column, operator, value))
+    if query.since is not None:
+        terms.append(Term("recorded", ">=", query.since))
+    if query.until is not None:
+        terms.append(Term("recorded", "<", query.until))
+    return terms
+
+
+def hash_of(text: str) -> int:
+    """A signed whole number of 64 bits; 0 for no text."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big", signed=True) if text else 0
