@@ -136,7 +136,7 @@ def _ledger_conditions(ledger: fleet_pb2.LedgerStatus, now: float) -> Iterable[f
         yield fleet_pb2.Condition(
             name="ledger_incomplete",
             message=f"decisions that never reached the ledger since this control plane began: {causes}; the last at "
-            f"{ledger.last_loss.ToJsonString()}. With queue_full, the database is away or slow, or ledger.queue too short",
+            f"{ledger.last_loss.ToJsonString()}. With queue_full, the database is away or too slow",
         )
 
 

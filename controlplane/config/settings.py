@@ -188,10 +188,10 @@ class EtcdSettings:
 class LedgerSettings:
     """Where decisions and what became of the requests are kept.
 
-    url: sqlite:///relative.sqlite or sqlite:////absolute.sqlite, which one control plane writes; or for any
-      number of control planes of one fleet postgresql://user@host:5432/database, or postgresql://user@/database?host=/folder for
-      a Unix socket. Without one, `headrace up` keeps an SQLite file in its state directory, and a control plane by itself
-      has only the decisions in its memory.
+    url: sqlite:///relative.sqlite or sqlite:////absolute.sqlite, which one control plane writes; or for any number of
+      control planes of one fleet postgresql://user@host:5432/database, with ?host=/folder for a Unix socket. Without
+      one, `headrace up` keeps an SQLite file in its state directory, and a control plane by itself has only the
+      decisions in its memory.
     password_file: holds the password of PostgreSQL's user alone.
     ca_file: the authority that signed PostgreSQL's certificate, PEM; without it TLS is used where the server offers it,
       unverified.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -30,27 +30,43 @@ KIND = "postgresql"
 CONNECT_SECONDS = 5.0
 OPERATION_SECONDS = 10.0
 READ_SECONDS = 5.0
-MOST_CONNECTIONS = 4
 MOST_LOSSES = 1_000
 
 # Of pg_advisory_lock; any number that nobody else uses in the same database.
 _LOCK = 0x6865616472616365
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PARTITIONED = ("headrace_decision", "headrace_decision_detail")
-_KEY = ("recorded", "recorder")
-_DECISION = (*_KEY, "status", "model", "pool", "tier", "tenant", "verdict", "reasons", "session", "request")
-_BEFORE_STARTED = (
-    *("session", "request_id", "endpoint", "action", "pinned", "stream", "score"),
-    *("budget_prompt_tokens", "budget_output_tokens", "cluster", "upstream", "node_id"),
-)
-_AFTER_STARTED = ("duration", "first_byte", "prompt_tokens", "completion_tokens", "attempts", "flags")
-_DETAIL = (*_KEY, *_BEFORE_STARTED, "started", *_AFTER_STARTED, "message")
+# The columns of each table with their types; those of `flags` come as one text.
+_KEY = {"recorded": "timestamptz", "recorder": "bigint"}
+_DECISION = _KEY | {
+    "status": "smallint",
+    **dict.fromkeys(("model", "pool", "tier", "tenant", "verdict", "reasons"), "integer"),
+    **dict.fromkeys(("session", "request"), "bigint"),
+}
+_BEFORE_STARTED = {
+    **dict.fromkeys(("session", "request_id", "endpoint", "action", "pinned"), "text"),
+    "stream": "boolean",
+    "score": "double precision",
+    **dict.fromkeys(("budget_prompt_tokens", "budget_output_tokens"), "bigint"),
+    **dict.fromkeys(("cluster", "upstream", "node_id"), "text"),
+}
+_AFTER_STARTED = {
+    **dict.fromkeys(("duration", "first_byte"), "double precision"),
+    **dict.fromkeys(("prompt_tokens", "completion_tokens", "attempts"), "bigint"),
+}
+_DETAIL = _KEY | _BEFORE_STARTED | {"started": "timestamptz"} | _AFTER_STARTED | {"flags": "text", "message": "bytea"}
+_LOSS = {"began": "timestamptz", "ended": "timestamptz", "recorder": "bigint", "cause": "text", "decisions": "bigint"}
 
 # How many of the newest decisions are looked through one by one, before all of them are.
 _NEWEST = 10_000
 _before_started, _after_started = attrgetter(*_BEFORE_STARTED), attrgetter(*_AFTER_STARTED)
 _MOST_CODES = 50_000  # kept in memory
 _DAY = 86_400_000_000
+
+
+_OF_THE_CLIENT = (asyncpg.InterfaceError, asyncpg.InternalClientError)
+_FAILURES = (asyncpg.PostgresError, *_OF_THE_CLIENT)
+_Connection = Any  # of asyncpg, which has no types
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +88,8 @@ class PostgresqlStore:
 
     def __init__(self, access: PostgresqlAccess) -> None:
         self._access = access
-        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
-        self._opening = asyncio.Lock()
+        self._writing = _Line(access, self._begin)
+        self._reading = _Line(access, lambda: None)
         self._days: set[date] = set()
         self._codes: dict[str, tuple[int, int]] = {}
 
@@ -82,30 +98,20 @@ class PostgresqlStore:
         return self._access.url
 
     async def write(self, rows: Sequence[Row], losses: Sequence[Loss]) -> None:
-        async with self._connection(OPERATION_SECONDS) as connection:
-            try:
-                codes = await self._codes_of(connection, rows)
-                decisions, details = await asyncio.to_thread(_records, rows, codes)
-                days = {record[0].date() for record in decisions}
-                if not days <= self._days:
-                    await self._make_partitions(connection, days)
+        async with self._writing.connection(OPERATION_SECONDS) as connection:
+            codes = await self._codes_of(connection, rows)
+            decisions, details = await asyncio.to_thread(_records, rows, codes)
+            await self._make_partitions(connection, {record[0].date() for record in decisions} - self._days)
+            async with _transaction(connection):
                 try:
-                    async with connection.transaction():
-                        await _copy(connection, decisions, details)
-                        await _insert(connection, "headrace_ledger_loss", [_loss_record(loss) for loss in losses])
-                except asyncpg.UniqueViolationError:  # some were written before, when the answer was lost
-                    async with connection.transaction():
-                        await _insert(connection, "headrace_decision", decisions)
-                        await _insert(connection, "headrace_decision_detail", details)
-                        await _insert(connection, "headrace_ledger_loss", [_loss_record(loss) for loss in losses])
-            except (asyncpg.DataError, asyncpg.ProgramLimitExceededError) as error:
-                raise RowsRefusedError(f"{type(error).__name__}: {error}") from error
-            except asyncpg.CheckViolationError:
-                self._days.clear()  # a partition is gone
-                raise
+                    await _insert(connection, "headrace_decision", _DECISION, decisions)
+                    await _insert(connection, "headrace_decision_detail", _DETAIL, details)
+                    await _insert(connection, "headrace_ledger_loss", _LOSS, [_loss_record(loss) for loss in losses])
+                except (asyncpg.DataError, asyncpg.ProgramLimitExceededError) as error:
+                    raise RowsRefusedError(f"{type(error).__name__}: {error}") from error
 
     async def find(self, query: DecisionQuery, limit: int) -> list[Found]:
-        async with self._connection(READ_SECONDS) as connection:
+        async with self._reading.connection(READ_SECONDS) as connection:
             terms = await self._terms(connection, query)
             if terms is None:
                 return []
@@ -141,7 +147,7 @@ class PostgresqlStore:
         return [each for each in found if query.matches(row_of(decision_pb2.RecordedDecision.FromString(each.message)))]
 
     async def losses(self, since: int | None, until: int | None) -> list[Loss]:
-        async with self._connection(READ_SECONDS) as connection:
+        async with self._reading.connection(READ_SECONDS) as connection:
             found = await connection.fetch(
                 "SELECT * FROM headrace_ledger_loss WHERE ended >= $1 AND began < $2 ORDER BY ended DESC LIMIT $3",
                 _moment(since or 0),
@@ -153,7 +159,7 @@ class PostgresqlStore:
     async def expire(self, before: int) -> bool:
         """Whole days only, so a little less than asked for."""
         last = _moment(before).date()
-        async with self._connection(OPERATION_SECONDS) as connection, connection.transaction():
+        async with self._writing.connection(OPERATION_SECONDS) as connection, _transaction(connection):
             # A long query holds a lock that dropping waits for, and all others would wait behind that.
             await connection.execute("SET LOCAL lock_timeout = '2s'")
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
@@ -168,44 +174,15 @@ class PostgresqlStore:
         return False
 
     async def close(self) -> None:
-        if self._pool is not None:
-            self._pool.terminate()
-            self._pool = None
+        self._reading.drop()
+        self._writing.drop()
 
-    @asynccontextmanager
-    async def _connection(self, seconds: float) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy[asyncpg.Record]]:
-        try:
-            async with asyncio.timeout(seconds):
-                pool = await self._opened()
-                async with pool.acquire() as connection:
-                    yield connection
-        except TimeoutError as error:
-            raise StoreAwayError(f"it did not answer within {seconds:g} s") from error
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            raise StoreAwayError(_told(error)) from error
+    def _begin(self) -> None:
+        """What comes back after a failure may be another database, with other codes and days."""
+        self._codes.clear()
+        self._days.clear()
 
-    async def _opened(self) -> asyncpg.Pool[asyncpg.Record]:
-        async with self._opening:
-            if self._pool is None:
-                pool = asyncpg.create_pool(
-                    min_size=1,
-                    max_size=MOST_CONNECTIONS,
-                    timeout=CONNECT_SECONDS,
-                    command_timeout=OPERATION_SECONDS,
-                    server_settings={"application_name": "headrace", "TimeZone": "UTC"},
-                    **_arguments(self._access),
-                )
-                try:
-                    await pool
-                    async with pool.acquire() as connection:
-                        await _migrate(connection)
-                except BaseException:
-                    pool.terminate()
-                    raise
-                self._pool = pool
-            return self._pool
-
-    async def _codes_of(self, connection: Any, rows: Sequence[Row]) -> dict[str, int]:
+    async def _codes_of(self, connection: _Connection, rows: Sequence[Row]) -> dict[str, int]:
         """Of all texts of the rows; those that have none yet get one, whatever becomes of the rows."""
         used: dict[str, int] = {}
         for row in rows:
@@ -225,7 +202,7 @@ class PostgresqlStore:
             self._codes |= {text: (code, used[text]) for text, code in given}
         return {text: self._codes[text][0] for text in used}
 
-    async def _terms(self, connection: Any, query: DecisionQuery) -> list[Term] | None:
+    async def _terms(self, connection: _Connection, query: DecisionQuery) -> list[Term] | None:
         codes = await connection.fetch(
             "SELECT text, code FROM headrace_text WHERE text = ANY ($1)",
             [getattr(query, column) for column in CODED],
@@ -237,8 +214,10 @@ class PostgresqlStore:
             )
         return terms_of(query, dict(map(tuple, codes)), [code for (code,) in reasons])
 
-    async def _make_partitions(self, connection: Any, days: set[date]) -> None:
-        async with connection.transaction():
+    async def _make_partitions(self, connection: _Connection, days: set[date]) -> None:
+        if not days:
+            return
+        async with _transaction(connection):
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
             for parent in _PARTITIONED:
                 there = set(await self._partitions(connection, parent))
@@ -252,15 +231,81 @@ class PostgresqlStore:
         self._days |= days
 
     @staticmethod
-    async def _partitions(connection: Any, parent: str) -> list[str]:
+    async def _partitions(connection: _Connection, parent: str) -> list[str]:
         found = await connection.fetch(
             "SELECT relname FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE inhparent = $1::regclass", parent
         )
         return [name for (name,) in found]
 
 
-async def _migrate(connection: Any) -> None:
-    async with connection.transaction():
+class _Line:
+    """One connection, for one operation at a time; made when it is needed, and anew after each failure."""
+
+    def __init__(self, access: PostgresqlAccess, begin: Callable[[], None]) -> None:
+        self._access = access
+        self._begin = begin
+        self._free = asyncio.Lock()
+        self._connection: _Connection = None
+
+    @asynccontextmanager
+    async def connection(self, seconds: float) -> AsyncIterator[_Connection]:
+        """For an operation that may take so long. Raises StoreAwayError.
+
+        Ending the connection ends whatever waits for a server that is stuck; a cancelled wait would wait for it again.
+        """
+        async with self._free:
+            timer: asyncio.TimerHandle | None = None
+            try:
+                if self._connection is None:
+                    self._connection = await _connected(self._access)
+                    self._begin()
+                timer = asyncio.get_running_loop().call_later(seconds, self._connection.terminate)
+                yield self._connection
+            except (RowsRefusedError, StoreAwayError):
+                raise
+            except BaseException as error:
+                late = timer is not None and timer.when() <= asyncio.get_running_loop().time()
+                self.drop()
+                if isinstance(error, (OSError, TimeoutError, *_FAILURES)):
+                    raise StoreAwayError(f"it took longer than {seconds:g} s" if late else _told(error)) from error
+                raise
+            finally:
+                if timer is not None:
+                    timer.cancel()
+
+    def drop(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+
+async def _connected(access: PostgresqlAccess) -> _Connection:
+    """To a database that has all tables."""
+    async with asyncio.timeout(CONNECT_SECONDS):
+        connection = await asyncpg.connect(
+            server_settings={"application_name": "headrace", "TimeZone": "UTC"}, **_arguments(access)
+        )
+        try:
+            await _migrate(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+    return connection
+
+
+@asynccontextmanager
+async def _transaction(connection: _Connection) -> AsyncIterator[None]:
+    await connection.execute("BEGIN")
+    try:
+        yield
+    except RowsRefusedError:
+        await connection.execute("ROLLBACK")
+        raise
+    await connection.execute("COMMIT")
+
+
+async def _migrate(connection: _Connection) -> None:
+    async with _transaction(connection):
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
         await connection.execute(
             "CREATE TABLE IF NOT EXISTS headrace_ledger_migration "
@@ -297,16 +342,19 @@ def _arguments(access: PostgresqlAccess) -> dict[str, Any]:
     return arguments
 
 
-async def _copy(connection: Any, decisions: list[tuple[Any, ...]], details: list[tuple[Any, ...]]) -> None:
-    await connection.copy_records_to_table("headrace_decision", records=decisions, columns=_DECISION)
-    await connection.copy_records_to_table("headrace_decision_detail", records=details, columns=_DETAIL)
-
-
-async def _insert(connection: Any, table: str, records: Sequence[tuple[Any, ...]]) -> None:
-    """Slower than a copy, and leaves what is there already."""
+async def _insert(
+    connection: _Connection, table: str, columns: Mapping[str, str], records: Sequence[tuple[Any, ...]]
+) -> None:
+    """Column by column in one statement, which is nearly as fast as COPY, and leaves rows that are there already."""
     if records:
-        places = ", ".join(f"${n}" for n in range(1, len(records[0]) + 1))
-        await connection.executemany(f"INSERT INTO {table} VALUES ({places}) ON CONFLICT DO NOTHING", records)  # noqa: S608
+        names = ", ".join(columns)
+        values = names.replace("flags", "string_to_array(flags, ' ')")
+        arrays = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(columns.values(), 1))
+        await connection.execute(
+            f"INSERT INTO {table} ({names}) SELECT {values} FROM unnest({arrays}) AS r ({names}) "  # noqa: S608
+            "ON CONFLICT DO NOTHING",
+            *zip(*records, strict=True),
+        )
 
 
 def _records(rows: Sequence[Row], codes: Mapping[str, int]) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
@@ -316,9 +364,8 @@ def _records(rows: Sequence[Row], codes: Mapping[str, int]) -> tuple[list[tuple[
     for row, packed in zip(rows, pack(row.message for row in rows), strict=True):
         recorded = _moment(row.recorded)
         decisions.append((recorded, *columns_of(row, codes)))
-        details.append(
-            (recorded, row.recorder, *_before_started(row), _moment(row.started), *_after_started(row), packed)
-        )
+        start = (recorded, row.recorder, *_before_started(row), _moment(row.started))
+        details.append((*start, *_after_started(row), " ".join(row.flags), packed))
     return decisions, details
 
 
@@ -335,8 +382,9 @@ def _microseconds(moment: datetime) -> int:
 
 
 def _told(error: Exception) -> str:
-    text = str(error) or type(error).__name__
-    return text.splitlines()[0]
+    text = (str(error) or type(error).__name__).splitlines()[0]
+    # Of asyncpg itself, whose words for a connection that broke depend on what was going on.
+    return f"the connection broke: {text}" if isinstance(error, _OF_THE_CLIENT) else text
 
 
 def _written(terms: Sequence[Term]) -> tuple[str, list[Any]]:

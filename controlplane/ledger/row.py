@@ -103,13 +103,29 @@ def _fit(text: str) -> str:
 
 
 def _bounded(message: decision_pb2.RecordedDecision) -> bytes:
-    """The filter bounds what it says of a decision; whoever else writes to the access log does not."""
+    """The filter bounds what it says of a decision; whoever else writes to the access log does not. Then what is looked
+    for by filters is kept, and little more."""
     encoded = message.SerializeToString()
     if len(encoded) <= MOST_MESSAGE_BYTES:
         return encoded
+    decision, outcome = message.decision, message.outcome
     short = decision_pb2.RecordedDecision(
-        request_id=_fit(message.request_id), recorded=message.recorded, recorder=message.recorder
+        request_id=_fit(message.request_id),
+        time=message.time,
+        recorded=message.recorded,
+        recorder=message.recorder,
+        decision=decision_pb2.Decision(
+            action=_fit(decision.action),
+            model=_fit(decision.model),
+            pool=_fit(decision.pool),
+            tier=_fit(decision.tier),
+            reasons=[_fit(reason) for reason in decision.reasons[:MOST_ITEMS]],
+            sensitivity=decision_pb2.Sensitivity(verdict=_fit(decision.sensitivity.verdict)),
+            tenant=_fit(decision.tenant),
+            session=_fit(decision.session),
+        ),
+        outcome=decision_pb2.Outcome(
+            status=outcome.status, upstream=_fit(outcome.upstream), duration_seconds=outcome.duration_seconds
+        ),
     )
-    short.time.CopyFrom(message.time)
-    short.outcome.status = message.outcome.status
     return short.SerializeToString()

