@@ -139,3 +139,16 @@ def test_before_the_first_view_there_is_a_status_too() -> None:
     status = summarise(None, replace(HAPPY, etcd_trouble="connection refused", snapshot_version=""))
     assert (status.nodes, status.routing_table_version) == (0, "")
     assert [condition.name for condition in status.conditions] == ["etcd_unreachable"]
+
+
+def test_a_ledger_that_is_away_or_incomplete_is_a_condition() -> None:
+    ledger = fleet_pb2.LedgerStatus(store="sqlite:///x", trouble="disk full", waiting=3, lost={"queue_full": 5})
+    ledger.last_loss.FromSeconds(100)
+    shown = summarise(None, replace(HAPPY, ledger=ledger, now=200.0))
+    told = {condition.name: condition.message for condition in shown.conditions}
+    assert told["ledger_unreachable"] == "sqlite:///x cannot be written, 3 decisions wait for it: disk full"
+    assert "5 queue_full" in told["ledger_incomplete"]
+    assert shown.ledger == ledger
+    ledger.trouble = ""
+    later = summarise(None, replace(HAPPY, ledger=ledger, now=5000.0))
+    assert not [condition for condition in later.conditions if condition.name.startswith("ledger")]

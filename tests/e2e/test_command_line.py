@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -88,6 +91,57 @@ async def test_decisions_are_listed(system: RunningSystem) -> None:
     assert decision["outcome"]["status"] == 200
     listed = (await shown(system, "decisions", "--pool", FULL))["decisions"]
     assert all(each["decision"]["pool"] == FULL for each in listed)
+
+
+async def test_decisions_are_filtered_and_the_ledger_has_them(system: RunningSystem) -> None:
+    session = {"x-session-id": "conversation-7", "authorization": "Bearer of-a-client"}
+    response = await system.http.post("/v1/chat/completions", json=STORY, headers=session)
+    refused = await system.http.post("/v1/chat/completions", json={**STORY, "model": "no-such"}, headers=session)
+    assert refused.status_code == 404
+    for each in (response, refused):
+        await system.recorded(each)
+
+    async def listed(*options: str) -> list[str]:
+        return [each["request_id"] for each in (await shown(system, "decisions", *options))["decisions"]]
+
+    both = [refused.headers["x-request-id"], response.headers["x-request-id"]]
+    assert await listed("--session", "conversation-7") == both
+    (whole,) = (await shown(system, "decisions", "--request-id", both[1]))["decisions"]
+    assert whole["decision"]["session"].startswith("id:")
+    assert "conversation-7" not in json.dumps(whole)
+    assert await listed("--session", whole["decision"]["session"], "--tenant", whole["decision"]["tenant"]) == both
+    assert await listed("--session", "conversation-7", "--errors") == both[:1]
+    assert await listed("--session", "conversation-7", "--status", "4xx", "--since", "10m") == both[:1]
+    assert await listed("--session", "conversation-7", "--verdict", "tolerant", "--tier", "quantized") == both[1:]
+    assert await listed("--session", "conversation-7", "--until", "2020-01-01") == []
+
+    async def written() -> bool:
+        ledger = (await shown(system, "status"))["ledger"]
+        return ledger["waiting"] == "0" and int(ledger["written"]) >= 2 and not ledger["trouble"]
+
+    await until(written)
+    assert await listed("--session", "conversation-7") == both
+
+
+async def test_decisions_are_followed_line_by_line(system: RunningSystem) -> None:
+    argv = [sys.executable, "-m", "headrace", "decisions", "--follow", "--json", "-n", "0", "--status", "200"]
+    follower = await asyncio.create_subprocess_exec(
+        *argv, "--control-plane", system.addresses["grpc"], stdout=asyncio.subprocess.PIPE
+    )
+    assert follower.stdout is not None
+    try:
+        reading = asyncio.ensure_future(follower.stdout.readline())
+        sent = set()
+        while not reading.done():  # it may not have begun when the first ones are recorded
+            response = await system.http.post("/v1/chat/completions", json=STORY)
+            sent.add(response.headers["x-request-id"])
+            await system.recorded(response)
+        line = json.loads(await reading)
+        assert line["request_id"] in sent
+        assert line["decision"]["reasons"]
+    finally:
+        follower.send_signal(signal.SIGINT)
+        assert await follower.wait() == 0
 
 
 async def test_a_request_is_explained_by_the_running_fleet_and_sent_nowhere(system: RunningSystem) -> None:

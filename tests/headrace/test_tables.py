@@ -45,6 +45,25 @@ def test_decisions(capsys: pytest.CaptureFixture[str]) -> None:
     assert "client left downstream_connection_termination" in out
 
 
+def test_a_decision_is_one_line_whatever_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    decision = decision_pb2.Decision(model=LONG, pool=LONG, reasons=["session_pinned", "spilled_under_load"])
+    outcome = decision_pb2.Outcome(status=200, upstream="[fd00::7]:8000", prompt_tokens=5, duration_seconds=1.25)
+    tables.show_line(tables.decision(decision_pb2.RecordedDecision(decision=decision, outcome=outcome)), markup=True)
+    tables.show_line(tables.decision(decision_pb2.RecordedDecision()), markup=True)
+    tables.show_line('{"model": "[red]x"}', markup=False)
+    first, second, third = capsys.readouterr().out.splitlines()
+    for word in (LONG, "[fd00::7]:8000", "session_pinned, spilled_under_load", "1250 ms", "tokens 5+0", "200"):
+        assert word in first
+    assert "the filter was not asked" in second
+    assert third == '{"model": "[red]x"}'
+
+
+def test_the_ledger_is_shown_with_what_it_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    ledger = fleet_pb2.LedgerStatus(store="postgresql://h@db/x", trouble="gone", waiting=7, lost={"queue_full": 3})
+    tables.show_status(fleet_pb2.GetStatusResponse(ledger=ledger))
+    assert "postgresql://h@db/x: 0 written, away, 7 wait, 3 lost: queue_full" in capsys.readouterr().out
+
+
 def test_what_is_overridden_stands_out(capsys: pytest.CaptureFixture[str]) -> None:
     load = fleet_pb2.PoolLoad(running=3, waiting=100)
     tables.show_pools([fleet_pb2.Pool(name="[b]p", load=load, overridden=["waiting"]), fleet_pb2.Pool(name="q")])

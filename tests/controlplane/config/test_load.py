@@ -208,6 +208,41 @@ ONE_FAULT = [
     ("log_level: info", "1: log_level: is no setting; did you mean envoy.log_level or telemetry.log_level?"),
     ("envoy:\n  zone: a", "2: envoy.zone: is no setting; known here: admin, concurrency, max_heap, log_level"),
     (
+        "ledger: {url: 'postgresql://headrace:hunter2@db/headrace'}",
+        "1: ledger.url: must not hold a password; give password_file",
+    ),
+    (
+        "ledger:\n  url: postgresql://headrace@db/headrace?sslmode=require",
+        "2: ledger.url: takes no parameters but ?host=/folder, for a Unix socket",
+    ),
+    (
+        "ledger: {url: 'postgresql://db/x'}",
+        "1: ledger.url: 'postgresql://db/x' must name user and database, as postgresql://user@host/database",
+    ),
+    (
+        "ledger: {url: 'postgresql://u@db:0/x'}",
+        "1: ledger.url: must have a port other than 0; this address is dialled, not listened on",
+    ),
+    (
+        "ledger: {url: 'postgresql://u@db/x?host=/run'}",
+        "1: ledger.url: must have either a host or ?host=/folder, as postgresql://user@/database?host=/run/postgresql",
+    ),
+    (
+        "ledger: {url: 'sqlite://'}",
+        "1: ledger.url: 'sqlite://' must name a file, as sqlite:///ledger.sqlite or "
+        "sqlite:////var/lib/headrace/ledger.sqlite",
+    ),
+    (
+        "ledger: {url: 'mysql://h/x'}",
+        "1: ledger.url: 'mysql://h/x' must be a URL such as sqlite:////var/lib/headrace/ledger.sqlite or "
+        "postgresql://user@host/database",
+    ),
+    (
+        "ledger:\n  password_file: secret",
+        "2: ledger.password_file: is for a PostgreSQL named by ledger.url, and none is; name it or remove this",
+    ),
+    ("ledger: {retention: 5m}", "1: ledger.retention: must be at least 3600, not '5m'"),
+    (
         "ext_proc:\n  session_store: {url: 'redis://user:hunter2@h:6379'}",
         "2: ext_proc.session_store.url: must not hold a user or password; give username and password_file",
     ),

@@ -93,6 +93,7 @@ class Running:
 async def running(capacity: int = 10_000) -> AsyncIterator[Running]:
     made = Running(capacity)
     task = asyncio.ensure_future(made.writer.run())
+    await asyncio.sleep(0)  # a task that is cancelled before it begins does nothing
     try:
         yield made
     finally:

@@ -108,6 +108,28 @@ async def test_decisions_are_listed_newest_first(services: Services) -> None:
     assert len((await services.fleet.ListDecisions(fleet_pb2.ListDecisionsRequest(limit=2**32 - 1))).decisions) == 30
 
 
+async def test_decisions_are_filtered_and_followed_without_gap_or_repetition(services: Services) -> None:
+    def record(number: int, **fields: str) -> None:
+        decision = decision_pb2.Decision(**fields)
+        services.decisions.record(decision_pb2.RecordedDecision(request_id=str(number), decision=decision))
+
+    for number in range(4):
+        record(number, tenant="name:a" if number % 2 else "name:b")
+    only_a = fleet_pb2.ListDecisionsRequest(tenant="name:a", limit=1)
+    listed = await services.fleet.ListDecisions(only_a)
+    assert [each.request_id for each in listed.decisions] == ["3"]
+    assert not listed.ledger_trouble
+    stream = services.fleet.FollowDecisions(fleet_pb2.FollowDecisionsRequest(filter=only_a))
+    assert [each.request_id for each in (await stream.read()).decisions] == ["3"]
+    for number in range(4, 8):
+        record(number, tenant="name:a" if number % 2 else "name:b")
+    followed: list[str] = []
+    while len(followed) < 2:
+        followed += [each.request_id for each in (await stream.read()).decisions]
+    assert followed == ["5", "7"]
+    stream.cancel()
+
+
 async def test_before_the_fleet_is_known_only_the_status_is_told() -> None:
     fleet = FleetServicer(
         CurrentView(None),
