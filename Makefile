@@ -32,10 +32,11 @@ check: $(HEADRACE) ## Lint, formatting, types, import contracts, proto lint
 	$(BIN)/lint-imports
 	$(BIN)/buf lint protos
 
-bench: $(HEADRACE) ## Measure: the policy in microseconds, and how long the fleet's changes take
+bench: $(HEADRACE) ## Measure: the policy in microseconds, and how long the fleet's changes take, and the ledger
 	@$(BIN)/python bench/policy.py
 	@$(BIN)/python bench/classifier.py
 	@$(BIN)/python bench/fleet_changes.py
+	@$(BIN)/python bench/ledger.py
 
 protos: $(PACKAGES) ## Generate the message stubs again (make does so by itself when a proto changes)
 	$(BIN)/python protos/generate.py
