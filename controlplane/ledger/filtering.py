@@ -31,15 +31,9 @@ def texts_of(row: Row) -> tuple[str, ...]:
     return row.model, row.pool, row.tier, row.tenant, row.verdict, f" {' '.join(row.reasons)} "
 
 
-def columns_of(row: Row, codes: Mapping[str, int]) -> tuple[int, ...]:
-    """What stands after `recorded`: recorder, status, the codes in the order of `texts_of`, session and request."""
-    return (
-        row.recorder,
-        row.status,
-        *[codes[text] for text in texts_of(row)],
-        hash_of(row.session),
-        hash_of(row.request_id),
-    )
+def columns_of(row: Row, texts: Sequence[str], codes: Mapping[str, int]) -> tuple[int, ...]:
+    """What stands after `recorded`: recorder, status, the codes of its texts, session and request."""
+    return row.recorder, row.status, *[codes[text] for text in texts], hash_of(row.session), hash_of(row.request_id)
 
 
 def asked_reason(query: DecisionQuery) -> str:

@@ -99,8 +99,9 @@ class PostgresqlStore:
 
     async def write(self, rows: Sequence[Row], losses: Sequence[Loss]) -> None:
         async with self._writing.connection(OPERATION_SECONDS) as connection:
-            codes = await self._codes_of(connection, rows)
-            decisions, details = await asyncio.to_thread(_records, rows, codes)
+            texts = [texts_of(row) for row in rows]
+            codes = await self._codes_of(connection, rows, texts)
+            decisions, details = await asyncio.to_thread(_records, rows, texts, codes)
             await self._make_partitions(connection, {record[0].date() for record in decisions} - self._days)
             async with _transaction(connection):
                 try:
@@ -182,12 +183,11 @@ class PostgresqlStore:
         self._codes.clear()
         self._days.clear()
 
-    async def _codes_of(self, connection: _Connection, rows: Sequence[Row]) -> dict[str, int]:
+    async def _codes_of(
+        self, connection: _Connection, rows: Sequence[Row], texts: Sequence[Sequence[str]]
+    ) -> dict[str, int]:
         """Of all texts of the rows; those that have none yet get one, whatever becomes of the rows."""
-        used: dict[str, int] = {}
-        for row in rows:
-            for text in texts_of(row):
-                used[text] = row.recorded
+        used = {text: row.recorded for row, of_row in zip(rows, texts, strict=True) for text in of_row}
         unsure = sorted(text for text, at in used.items() if at - self._codes.get(text, (0, 0))[1] >= _DAY)
         if unsure:  # in order, so that control planes that do the same do not lock each other out
             if len(self._codes) > _MOST_CODES:
@@ -357,13 +357,15 @@ async def _insert(
         )
 
 
-def _records(rows: Sequence[Row], codes: Mapping[str, int]) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+def _records(
+    rows: Sequence[Row], texts: Sequence[Sequence[str]], codes: Mapping[str, int]
+) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     """Of both tables, in the order of _DECISION and _DETAIL."""
     decisions: list[tuple[Any, ...]] = []
     details: list[tuple[Any, ...]] = []
-    for row, packed in zip(rows, pack(row.message for row in rows), strict=True):
+    for row, of_row, packed in zip(rows, texts, pack(row.message for row in rows), strict=True):
         recorded = _moment(row.recorded)
-        decisions.append((recorded, *columns_of(row, codes)))
+        decisions.append((recorded, *columns_of(row, of_row, codes)))
         start = (recorded, row.recorder, *_before_started(row), _moment(row.started))
         details.append((*start, *_after_started(row), " ".join(row.flags), packed))
     return decisions, details

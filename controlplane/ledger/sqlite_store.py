@@ -71,10 +71,12 @@ class SqliteStore:
     def _write(self, rows: Sequence[Row], losses: Sequence[Loss]) -> None:
         with self._transaction() as connection:
             try:
-                codes = {text: self._code(connection, text, row.recorded) for row in rows for text in texts_of(row)}
+                texts = [texts_of(row) for row in rows]
+                used = {text: row.recorded for row, of_row in zip(rows, texts, strict=True) for text in of_row}
+                codes = {text: self._code(connection, text, recorded) for text, recorded in used.items()}
                 connection.executemany(
                     "INSERT OR IGNORE INTO decision VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    [(row.recorded, *columns_of(row, codes)) for row in rows],
+                    [(row.recorded, *columns_of(row, of_row, codes)) for row, of_row in zip(rows, texts, strict=True)],
                 )
                 connection.executemany(
                     "INSERT OR IGNORE INTO message VALUES (?, ?, ?)",
@@ -149,6 +151,8 @@ class SqliteStore:
         if terms is None:
             return []
         where = [_written(term) for term in terms] + ([ERRORS] if query.errors_only else [])
+        if query.session:
+            where.append("session <> 0")  # which the index is of
         values = [value for term in terms for value in (term.value if isinstance(term.value, list) else [term.value])]
         keys = connection.execute(
             f"SELECT recorded, recorder FROM decision WHERE {' AND '.join(where) or 'true'} "  # noqa: S608

@@ -73,6 +73,7 @@ class LedgerWriter:
         self._some = asyncio.Event()
         self._many = asyncio.Event()
         self._losses: dict[Cause, Loss] = {}
+        self._shedding = False
         self._expire_at = 0.0
         self.trouble: str | None = None
         self.written = 0
@@ -168,6 +169,9 @@ class LedgerWriter:
             self._some.clear()
         if len(self._queue) < MOST_ROWS:
             self._many.clear()
+        if self._shedding and len(self._queue) < self._capacity / 2:
+            self._shedding = False
+            _log.warning("the ledger's queue has room again lost=%s", {str(c): n for c, n in self.lost.items()})
 
     async def _expire(self) -> None:
         """A slice at a time, so that it does not hold up what is to be written."""
@@ -195,7 +199,8 @@ class LedgerWriter:
     # --- what is told ------------------------------------------------------------------------------------------------
 
     def _lose(self, cause: Cause, began: int, ended: int, decisions: int = 1) -> None:
-        if cause is Cause.QUEUE_FULL and cause not in self._losses:
+        if cause is Cause.QUEUE_FULL and not self._shedding:
+            self._shedding = True
             _log.error("the ledger's queue is full, decisions that arrive now are not written waiting=%d", self.waiting)
         self._keep({cause: Loss(began, ended, self._recorder, cause, decisions)})
         self.lost[cause] += decisions
@@ -228,6 +233,6 @@ class LedgerWriter:
 
     def _succeeded(self) -> None:
         if self.trouble is not None:
-            _log.info("the ledger is written again store=%s lost=%s", self.store.place, dict(self.lost))
+            _log.info("the ledger is written again store=%s", self.store.place)
         self.trouble = None
         self._observer.ledger_up(True)
