@@ -200,13 +200,13 @@ async def arrive(store: LedgerStore, rate: int) -> None:
     decisions = Decisions(10_000, 3, time.time, writer)
     task = asyncio.ensure_future(writer.run())
     dice = random.Random(2)
-    sample = [decision(dice, 1) for _ in range(SAMPLE)]
+    sample = [decision(dice, 1).SerializeToString() for _ in range(SAMPLE)]
     offered, lag = 0, 0.0
     cpu_before, before = time.process_time(), time.perf_counter()
     while (elapsed := time.perf_counter() - before) < SECONDS:
         due = min(int(elapsed * rate) - offered, rate // 20)
         for _ in range(due):
-            message = sample[offered % SAMPLE]
+            message = decision_pb2.RecordedDecision.FromString(sample[offered % SAMPLE])
             message.request_id = f"{dice.getrandbits(128):032x}"
             decisions.record(message)
             offered += 1
@@ -217,10 +217,11 @@ async def arrive(store: LedgerStore, rate: int) -> None:
     task.cancel()
     await asyncio.wait([task])
     cpu, wall = time.process_time() - cpu_before, time.perf_counter() - before
+    lost = {str(cause): count for cause, count in writer.lost.items()}
     print(
-        f"  {offered / SECONDS:,.0f} a second arrived for {SECONDS:.0f} s: {writer.written:,} written, {waiting:,} waited\n"
-        f"    at the end, lost { ({str(c): n for c, n in writer.lost.items()}) }; {cpu / offered * 1e6:.0f} us CPU each, "
-        f"{cpu / wall:.0%} of a processor; the event loop was late by {lag * 1e3:.0f} ms at most"
+        f"  {offered / SECONDS:,.0f} a second for {SECONDS:.0f} s: {writer.written:,} written, {waiting:,} waited\n"
+        f"    at the end, lost {lost}; {cpu / offered * 1e6:.0f} us CPU each, {cpu / wall:.0%} of a processor;\n"
+        f"    the event loop was late by {lag * 1e3:.0f} ms at most"
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from controlplane.ledger.query import DecisionQuery
-from controlplane.ledger.row import Row, row_of
+from controlplane.ledger.row import Recorded, Row
 from controlplane.ledger.store import Found, StoreAwayError
 from controlplane.ledger.writer import LedgerWriter
 from headrace_protos.headrace.v1 import decision_pb2
@@ -68,7 +68,7 @@ class Decisions:
     def __init__(
         self, capacity: int, recorder: int, clock: Callable[[], float], writer: LedgerWriter | None = None
     ) -> None:
-        self._recent: deque[Row] = deque(maxlen=capacity)
+        self._recent: deque[Recorded] = deque(maxlen=capacity)
         self._recorder = recorder
         self._clock = clock
         self._writer = writer
@@ -83,23 +83,23 @@ class Decisions:
         self._last = max(int(self._clock() * 1e6), self._last + 1)
         message.recorded.FromMicroseconds(self._last)
         message.recorder = self._recorder
-        row = row_of(message)
-        self._recent.append(row)
+        recorded = Recorded(message)
+        self._recent.append(recorded)
         if self._writer is not None:
-            self._writer.add(row)
+            self._writer.add(recorded)
         for follower in self._followers:
-            follower.offer(row)
+            follower.offer(recorded.row)
 
     async def newest(self, query: DecisionQuery, limit: int) -> Listing:
         """At most `limit` that match."""
         if self._writer is None:
-            return Listing(_found(self._recent_rows(), query, limit))
+            return Listing(_found(self._in_memory(), query, limit))
         # Before the store is asked: a row that is written meanwhile is then in either or both.
         pending = _found(self._writer.pending(), query, limit)
         try:
             stored = await self._writer.store.find(query, limit)
         except StoreAwayError as error:
-            return Listing(_found(self._recent_rows(), query, limit), str(error))
+            return Listing(_found(self._in_memory(), query, limit), str(error))
         return Listing(_merged((*pending, *stored), limit))
 
     @contextmanager
@@ -112,15 +112,16 @@ class Decisions:
         finally:
             self._followers.remove(follower)
 
-    def _recent_rows(self) -> Iterable[Row]:
+    def _in_memory(self) -> Iterable[Recorded]:
         """The last first, with those that wait for the ledger, however many they are."""
         yield from reversed(self._recent)
         if self._writer is not None and self._recent:
-            oldest = self._recent[0].recorded
-            yield from (row for row in self._writer.pending() if row.recorded < oldest)
+            oldest = self._recent[0].at
+            yield from (each for each in self._writer.pending() if each.at < oldest)
 
 
-def _found(rows: Iterable[Row], query: DecisionQuery, limit: int) -> list[Found]:
+def _found(decisions: Iterable[Recorded], query: DecisionQuery, limit: int) -> list[Found]:
+    rows = (recorded.row for recorded in decisions)
     matching = (Found(row.recorded, row.recorder, row.message) for row in rows if query.matches(row))
     return list(islice(matching, limit))
 

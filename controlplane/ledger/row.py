@@ -57,6 +57,24 @@ class Row(NamedTuple):
         return self.recorded, self.recorder
 
 
+class Recorded:
+    """A decision as it was recorded at `at`, in Unix microseconds. Its row is made when it is first asked for, since
+    many are never written or looked at."""
+
+    __slots__ = ("_row", "at", "message")
+
+    def __init__(self, message: decision_pb2.RecordedDecision) -> None:
+        self.at = message.recorded.ToMicroseconds()
+        self.message = message
+        self._row: Row | None = None
+
+    @property
+    def row(self) -> Row:
+        if self._row is None:
+            self._row = row_of(self.message)
+        return self._row
+
+
 def row_of(message: decision_pb2.RecordedDecision) -> Row:
     """The row of a message whose `recorded` and `recorder` are set."""
     decision, outcome = message.decision, message.outcome

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +45,7 @@ class SqliteStore:
         self._file = file
         self._writing = _Lane("ledger-writer")
         self._reading = _Lane("ledger-reader")
+        self._opening = threading.Lock()
         self._codes: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     @property
@@ -65,6 +67,11 @@ class SqliteStore:
     async def close(self) -> None:
         await self._reading.close()
         await self._writing.close()
+
+    def _open(self) -> sqlite3.Connection:
+        """One after the other: who turns WAL mode on waits for nobody."""
+        with self._opening:
+            return _opened(self._file)
 
     # --- in the writing thread ---------------------------------------------------------------------------------------
 
@@ -131,7 +138,7 @@ class SqliteStore:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         connection = self._writing.connection
         if connection is None:
-            connection = self._writing.connection = _opened(self._file)
+            connection = self._writing.connection = self._open()
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield connection
@@ -182,7 +189,7 @@ class SqliteStore:
     def _reader(self) -> sqlite3.Connection:
         connection = self._reading.connection
         if connection is None:
-            connection = self._reading.connection = _opened(self._file)
+            connection = self._reading.connection = self._open()
         return connection
 
 

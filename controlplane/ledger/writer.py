@@ -17,7 +17,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import Protocol
 
-from controlplane.ledger.row import Row
+from controlplane.ledger.row import Recorded, Row
 from controlplane.ledger.store import LedgerStore, Loss, RowsRefusedError, StoreAwayError
 
 _log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class LedgerWriter:
         self._recorder = recorder
         self._capacity = capacity
         self._retention = retention
-        self._queue: deque[Row] = deque()
+        self._queue: deque[Recorded] = deque()
         self._some = asyncio.Event()
         self._many = asyncio.Event()
         self._losses: dict[Cause, Loss] = {}
@@ -84,15 +84,15 @@ class LedgerWriter:
     def waiting(self) -> int:
         return len(self._queue)
 
-    def pending(self) -> Iterator[Row]:
-        """The rows that the store may not have yet, the last first."""
+    def pending(self) -> Iterator[Recorded]:
+        """What the store may not have yet, the last first."""
         return reversed(self._queue)
 
-    def add(self, row: Row) -> None:
+    def add(self, recorded: Recorded) -> None:
         if len(self._queue) >= self._capacity:
-            self._lose(Cause.QUEUE_FULL, row.recorded, row.recorded)
+            self._lose(Cause.QUEUE_FULL, recorded.at, recorded.at)
             return
-        self._queue.append(row)
+        self._queue.append(recorded)
         self._some.set()
         if len(self._queue) >= MOST_ROWS:
             self._many.set()
@@ -133,7 +133,8 @@ class LedgerWriter:
         await self._expire()
 
     async def _write_batch(self) -> None:
-        rows = list(islice(self._queue, MOST_ROWS))
+        batch = list(islice(self._queue, MOST_ROWS))
+        rows = await asyncio.to_thread(lambda: [recorded.row for recorded in batch])
         losses, self._losses = self._losses, {}
         started = self._clock()
         try:
@@ -193,7 +194,7 @@ class LedgerWriter:
                     await self._write_batch()
         if self._queue:
             _log.error("the ledger could not be written before the end decisions_lost=%d", len(self._queue))
-            self._lose(Cause.STOPPED, self._queue[0].recorded, self._queue[-1].recorded, len(self._queue))
+            self._lose(Cause.STOPPED, self._queue[0].at, self._queue[-1].at, len(self._queue))
         await self.store.close()
 
     # --- what is told ------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlplane.ledger.row import Row, row_of
+from controlplane.ledger.row import Recorded, Row, row_of
 from headrace_protos.headrace.v1 import decision_pb2
 
 # 2026-01-01 00:00 UTC in Unix microseconds.
@@ -50,3 +50,7 @@ def recorded(
 
 def row(at: int = BEGAN, **fields: object) -> Row:
     return row_of(recorded(at, **fields))  # type: ignore[arg-type]
+
+
+def entry(at: int = BEGAN, **fields: object) -> Recorded:
+    return Recorded(recorded(at, **fields))  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from controlplane.ledger.query import DecisionQuery
 from controlplane.ledger.store import StoreAwayError
 from controlplane.ledger.writer import LedgerWriter
 from controlplane.metrics import ControlPlaneMetrics
-from support.ledger import BEGAN, DAY, row
+from support.ledger import BEGAN, DAY, entry, row
 from support.postgresql import PASSWORD, RunningPostgresql, running_postgresql
 from support.waiting import until
 
@@ -92,7 +92,7 @@ async def test_kill_and_freeze_of_the_database_lose_nothing(
     def add(more: int) -> None:
         nonlocal count
         for _ in range(more):
-            writer.add(row(BEGAN + count, request_id=str(count)))
+            writer.add(entry(BEGAN + count, request_id=str(count)))
             count += 1
 
     try:

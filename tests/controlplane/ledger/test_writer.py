@@ -14,7 +14,7 @@ from controlplane.ledger.query import DecisionQuery
 from controlplane.ledger.row import Row
 from controlplane.ledger.store import Found, Loss, RowsRefusedError, StoreAwayError
 from controlplane.ledger.writer import MOST_ROWS, LedgerWriter
-from support.ledger import BEGAN, row
+from support.ledger import BEGAN, entry
 from support.waiting import until
 
 
@@ -86,7 +86,7 @@ class Running:
 
     def add(self, count: int, **fields: Any) -> None:
         for n in range(count):
-            self.writer.add(row(BEGAN + n, **fields))
+            self.writer.add(entry(BEGAN + n, **fields))
 
 
 @asynccontextmanager
@@ -118,7 +118,7 @@ async def test_while_the_store_is_away_rows_wait_and_then_all_are_written(caplog
         made.add(50)
         await until(lambda: made.counted.failures >= 3)
         assert made.writer.trouble == "gone"
-        assert [each.recorded for each in made.writer.pending()] == [BEGAN + n for n in reversed(range(50))]
+        assert [each.at for each in made.writer.pending()] == [BEGAN + n for n in reversed(range(50))]
         assert sum("cannot be written" in record.message for record in caplog.records) == 1
         made.store.trouble = None
         await until(lambda: made.writer.trouble is None)
@@ -132,12 +132,12 @@ async def test_a_full_queue_takes_no_more_and_the_ledger_says_what_it_lost() -> 
     async with running(capacity=100) as made:
         made.store.held.clear()
         for n in range(130):
-            made.writer.add(row(BEGAN + n))
+            made.writer.add(entry(BEGAN + n))
         assert made.writer.waiting == 100
         assert made.writer.lost == made.counted.lost == {"queue_full": 30}
         made.store.held.set()
         await until(lambda: len(made.store.rows) == 100)
-        made.writer.add(row(BEGAN + 200))
+        made.writer.add(entry(BEGAN + 200))
         await until(lambda: made.store.lost)
         assert made.store.lost == [Loss(BEGAN + 100, BEGAN + 129, 9, "queue_full", 30)]
 
