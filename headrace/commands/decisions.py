@@ -18,7 +18,7 @@ from controlplane.config.quantities import parse_duration
 from controlplane.digests import session_digest
 from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.messages import timestamp
-from controlplane.policy.preference import tenant_of_name
+from controlplane.policy.identity import tenant_of_name
 from headrace import tables
 from headrace.commands.calling import as_fields, call, print_json, told
 from headrace.commands.options import AsJson, ConfigFile, ControlPlaneAddress, TokenFile, chosen_target
