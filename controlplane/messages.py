@@ -216,6 +216,7 @@ def decision_message(decision: Decision) -> decision_pb2.Decision:
         waited_seconds=decision.waited_seconds,
         waits_for=decision.waits_for,
         tenant=decision.tenant,
+        qos_tier=decision.qos_tier or "",
         session=session_digest(decision.session) if decision.session else "",
     )
 

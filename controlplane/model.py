@@ -23,6 +23,14 @@ class CapacityType(StrEnum):
     SPOT = "spot"
 
 
+class QosTier(StrEnum):
+    """What a tenant is promised; the best first."""
+
+    GUARANTEED = "guaranteed"
+    STANDARD = "standard"
+    BEST_EFFORT = "best_effort"
+
+
 class Verdict(StrEnum):
     """How a request would suffer from quantization."""
 
@@ -391,7 +399,8 @@ class Decision:
     """What is done with a request and every reason for it.
 
     `cluster` is Envoy's, of all or some of the pool's nodes. `waits_for` names the clusters that a request to be queued
-    waits for, the best first; `waited_seconds` is how long one has waited that was.
+    waits for, the best first; `waited_seconds` is how long one has waited that was. `qos_tier` is None where no tenant
+    could be read.
     """
 
     action: Action
@@ -407,6 +416,7 @@ class Decision:
     pinned: FormatTier | None = None
     session: str | None = None
     tenant: str = ""
+    qos_tier: QosTier | None = None
     stream: bool = False
     refusal: Refusal | None = None
     waits_for: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ from controlplane.model import (
     Endpoint,
     FormatTier,
     Pool,
+    QosTier,
     Reason,
     Refusal,
     Sensitivity,
@@ -48,16 +49,17 @@ def anywhere(_: str) -> bool:
 
 def decide(ask: Ask, table: RoutingTable, pin: FormatTier | None, free: Free = anywhere) -> Decision:
     """What is done with a request. `pin` is the tier that its session was pinned to, None for a new one or none."""
+    tier = table.qos_tier_of(ask.tenant)
     if ask.endpoint is Endpoint.MODELS:
-        return Decision(Action.ANSWER, ask.endpoint, "", (Reason.LISTED_MODELS,))
+        return Decision(Action.ANSWER, ask.endpoint, "", (Reason.LISTED_MODELS,), qos_tier=tier)
     name = requested_model(ask, table)
     if name is None:
-        return refused(_no_model(table), Reason.NO_MODEL if table.models else Reason.NO_READY_NODE, ask)
+        return refused(_no_model(table), Reason.NO_MODEL if table.models else Reason.NO_READY_NODE, ask, qos_tier=tier)
     if not table.models:  # an empty fleet cannot tell an unknown model from one whose nodes are all away
-        return refused(_no_model(table), Reason.NO_READY_NODE, ask, model=_shown(name))
+        return refused(_no_model(table), Reason.NO_READY_NODE, ask, model=_shown(name), qos_tier=tier)
     candidates = table.pools_of(name)
     if not candidates:
-        return refused(_unknown_model(name, table), Reason.UNKNOWN_MODEL, ask, model=_shown(name))
+        return refused(_unknown_model(name, table), Reason.UNKNOWN_MODEL, ask, model=_shown(name), qos_tier=tier)
     return _choose(ask, candidates, table, pin, free)
 
 
@@ -73,6 +75,7 @@ def refused(
     *,
     endpoint: Endpoint = Endpoint.OTHER,
     model: str = "",
+    qos_tier: QosTier | None = None,
 ) -> Decision:
     """The decision to answer a request with an error; `endpoint` is that of one that could not be read."""
     return Decision(
@@ -82,6 +85,7 @@ def refused(
         reasons=(reason,),
         session=ask.session if ask else None,
         tenant=ask.tenant if ask else "",
+        qos_tier=qos_tier,
         stream=ask.stream if ask else False,
         refusal=refusal,
     )
@@ -161,6 +165,7 @@ def _choose(
         pinned=pin,
         session=ask.session,
         tenant=ask.tenant,
+        qos_tier=table.qos_tier_of(ask.tenant),
         stream=ask.stream,
         refusal=refusal,
         waits_for=tuple(_cluster(pool, need) for pool in selection.waits_for),

@@ -62,11 +62,11 @@ def faults(policy: Policy) -> tuple[str, ...]:
 
 
 def _tenant_faults(rules: TenantRules) -> Iterator[str]:
-    names = [entry.tenant for entry in rules.formats]
+    names = [tenant.name for tenant in rules.known]
     if len(set(names)) < len(names):
-        yield "tenants.formats: two entries are of the same tenant; leave one"
-    if rules.formats and rules.header is None:
-        yield "tenants.formats: tenants have no names here; say in tenants.header which header holds them"
+        yield "tenants.known: two entries are of the same tenant; leave one"
+    if rules.known and rules.header is None:
+        yield "tenants.known: tenants have no names here; say in tenants.header which header holds them"
     if rules.header is not None and rules.header.lower().startswith("x-headrace-"):
         yield "tenants.header: headers that begin with x-headrace- are taken off every request; choose another name"
 

@@ -10,5 +10,7 @@ def stated_preference(ask: Ask, table: RoutingTable) -> tuple[FormatTier, Reason
     """The client's preference where it counts, else its tenant's; None for neither."""
     if ask.preference is not None and ask.preference in table.policy.tenants.client_may_prefer:
         return ask.preference, Reason.CLIENT_PREFERENCE
-    tier = table.tenant_formats.get(ask.tenant)
-    return None if tier is None else (tier, Reason.TENANT_PREFERENCE)
+    tenant = table.tenants.get(ask.tenant)
+    if tenant is None or tenant.prefers is None:
+        return None
+    return tenant.prefers, Reason.TENANT_PREFERENCE

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
-from controlplane.model import Category, FormatTier
+from controlplane.model import Category, FormatTier, QosTier
 from controlplane.policy.words import DEFAULT_WORDS, WORDS_VERSION, WordList
 
 Share = Annotated[float, Ge(0), Le(1)]
@@ -351,25 +351,28 @@ class SessionRules:
 
 
 @dataclass(frozen=True, slots=True)
-class TenantFormat:
-    """The format tier that a tenant's requests prefer, whatever they are."""
+class Tenant:
+    """What holds for one tenant's requests: their QoS tier, and the format tier that they prefer, whatever they are."""
 
-    tenant: Name
-    prefers: FormatTier
+    name: Name
+    qos_tier: QosTier = QosTier.STANDARD
+    prefers: FormatTier | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TenantRules:
-    """Who a request is from, and what is preferred for it.
+    """Who a request is from, and what holds for it.
 
     `header` holds the tenant's name, set by a proxy of your own that strips it from what clients send; without one,
-    clients are told apart by their credentials. Sessions of different tenants are different ones. `formats` needs
-    `header`. `client_may_prefer` lists the tiers that a client may ask for by `x-headrace-format`; what it asks for
-    beyond them does not count. A client's preference is stronger than its tenant's, a session's pin is stronger still.
+    clients are told apart by their credentials. Sessions of different tenants are different ones. `known` needs
+    `header`; all other tenants are of `qos_tier`. `client_may_prefer` lists the tiers that a client may ask for by
+    `x-headrace-format`; what it asks for beyond them does not count. A client's preference is stronger than its
+    tenant's, a session's pin is stronger still.
     """
 
     header: Name | None = None
-    formats: tuple[TenantFormat, ...] = ()
+    known: tuple[Tenant, ...] = ()
+    qos_tier: QosTier = QosTier.STANDARD
     client_may_prefer: tuple[FormatTier, ...] = (FormatTier.FULL, FormatTier.QUANTIZED)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from controlplane.model import CapacityType, FormatTier, Pool
+from controlplane.model import CapacityType, FormatTier, Pool, QosTier
 from controlplane.policy.classify import Classifier, compile_rules
 from controlplane.policy.formats import fidelity_of
 from controlplane.policy.identity import tenant_of_name
-from controlplane.policy.settings import LoadLimits, Policy
+from controlplane.policy.settings import LoadLimits, Policy, Tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class RoutingTable:
     """All that a filter decides by. `names` holds the pools for each name that a request may call a model by,
-    `tenant_formats` the tier that a tenant, as in `Ask`, prefers."""
+    `tenants` what holds for a tenant, as in `Ask`."""
 
     version: str
     pools: tuple[Pool, ...]
@@ -46,11 +46,16 @@ class RoutingTable:
     classifier: Classifier
     names: Mapping[str, tuple[Candidate, ...]]
     models: tuple[str, ...]
-    tenant_formats: Mapping[str, FormatTier]
+    tenants: Mapping[str, Tenant]
 
     def pools_of(self, name: str) -> tuple[Candidate, ...]:
         """The pools for a model's name, ordered by pool name; empty for an unknown name."""
         return self.names.get(name, ())
+
+    def qos_tier_of(self, tenant: str) -> QosTier:
+        """The QoS tier of a tenant, as in `Ask`."""
+        known = self.tenants.get(tenant)
+        return self.policy.tenants.qos_tier if known is None else known.qos_tier
 
 
 def compile_table(version: str, pools: Iterable[Pool], policy: Policy) -> RoutingTable:
@@ -65,7 +70,7 @@ def compile_table(version: str, pools: Iterable[Pool], policy: Policy) -> Routin
         classifier=compile_rules(policy.sensitivity),
         names=_names(candidates, models),
         models=models,
-        tenant_formats={tenant_of_name(entry.tenant): entry.prefers for entry in policy.tenants.formats},
+        tenants={tenant_of_name(tenant.name): tenant for tenant in policy.tenants.known},
     )
 
 

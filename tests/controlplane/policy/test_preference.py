@@ -9,12 +9,12 @@ from controlplane.policy.decide import decide
 from controlplane.policy.faults import faults
 from controlplane.policy.identity import MAX_ID_CHARS
 from controlplane.policy.pins import pin_key
-from controlplane.policy.settings import Policy, SelectionRules, TenantFormat, TenantRules
+from controlplane.policy.settings import Policy, SelectionRules, Tenant, TenantRules
 from support.asks import IDLE, OVERLOADED, make_ask, make_pool, make_table
 
 FULL, QUANTIZED = FormatTier.FULL, FormatTier.QUANTIZED
 NAMED = Policy(
-    tenants=TenantRules(header="X-Tenant", formats=(TenantFormat("batch", QUANTIZED), TenantFormat("audit", FULL)))
+    tenants=TenantRules(header="X-Tenant", known=(Tenant("batch", prefers=QUANTIZED), Tenant("audit", prefers=FULL)))
 )
 SENSITIVE = {"messages": [{"role": "user", "content": "Write Python code"}], "temperature": 0}
 TOLERANT = {"messages": [{"role": "user", "content": "Write a short story"}], "temperature": 1}
@@ -100,7 +100,7 @@ def test_no_credential_goes_on_from_the_parser() -> None:
 
 def test_a_long_tenant_name_is_bounded_and_still_the_same_tenant() -> None:
     name = "x" * 10_000
-    policy = Policy(tenants=TenantRules("x-tenant", (TenantFormat(name, QUANTIZED),)))
+    policy = Policy(tenants=TenantRules("x-tenant", (Tenant(name, prefers=QUANTIZED),)))
     assert decide(asked(SENSITIVE, policy, x_tenant=name), both_tiers(policy), None).pool.tier is QUANTIZED
     assert len(asked(SENSITIVE, NAMED, x_tenant="x" * 10_000).tenant) < MAX_ID_CHARS
 
@@ -108,8 +108,8 @@ def test_a_long_tenant_name_is_bounded_and_still_the_same_tenant() -> None:
 @pytest.mark.parametrize(
     ("rules", "says"),
     [
-        (TenantRules(formats=(TenantFormat("a", FULL),)), "tenants.header"),
-        (TenantRules("t", (TenantFormat("a", FULL), TenantFormat("a", QUANTIZED))), "same tenant"),
+        (TenantRules(known=(Tenant("a"),)), "tenants.header"),
+        (TenantRules("t", (Tenant("a", prefers=FULL), Tenant("a", prefers=QUANTIZED))), "same tenant"),
         (TenantRules("X-Headrace-Tenant"), "begin with x-headrace-"),
     ],
 )
