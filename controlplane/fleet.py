@@ -159,6 +159,7 @@ def _pool(name: str, members: Sequence[Member], policy: Policy, now: float, over
         gain=_pool_gain(ready or members),
         quiescing_nodes=len(quiescing),
         # In whole seconds, so that the routing table does not change with every look at the clock.
+        quiesces_since=max((m.session.quiesces_since for m in quiescing), default=0.0),
         settles_in=float(math.ceil(min((m.session.settles_at - now for m in quiescing), default=0.0))),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from controlplane.config.addresses import split_address
 from controlplane.config.settings import Settings
 from controlplane.fleet import Fleet, Member
-from controlplane.model import NodeSession, is_open_cluster, open_cluster
+from controlplane.model import NodeSession, Pool, is_pools_own, open_cluster
 from xds_server.assembly import gateway_snapshot
 from xds_server.gateway import Endpoint, Gateway, PoolCluster
 from xds_server.snapshot import Snapshot
@@ -28,18 +28,20 @@ def is_led_to(session: NodeSession, clusters: Iterable[PoolCluster]) -> bool:
     return any(
         (endpoint.ip, endpoint.port) == (ip, port)
         for cluster in clusters
-        if session.draining or not is_open_cluster(cluster.name)
+        if session.draining or is_pools_own(cluster.name)
         for endpoint in cluster.endpoints
     )
 
 
 def pool_clusters(fleet: Fleet, before: Fleet | None = None) -> tuple[PoolCluster, ...]:
-    """A cluster for every pool, of its settled nodes, and while some quiesce another one of all its ready nodes.
+    """A cluster for every pool, of its settled nodes, and while some quiesce another one of all its ready nodes; while
+    all do, also one for the sessions that are new to all of them.
 
     `before` is the fleet that filters still decide by.
 
     So whatever table a filter decides by, what it sends to a pool by its name reaches no quiescing node: requests of
-    sessions that go on, and of all sessions where the filter does not know yet that a node quiesces.
+    sessions that go on, and of all sessions where the filter does not know yet that a node quiesces. The third cluster
+    is named by when its last node registered, and gets none that registers later.
 
     A cluster that `before` needs stays in this snapshot, and goes with the next; one that has lost its last node keeps
     those that it had for as long: so filters stop sending to it first, and what they have sent is still answered. A
@@ -48,7 +50,8 @@ def pool_clusters(fleet: Fleet, before: Fleet | None = None) -> tuple[PoolCluste
     A cluster without a node is there too: its requests get 503 from Envoy itself.
     """
     members, former = _by_pool(fleet), _by_pool(before)
-    opened = {pool.name for each in (fleet, before) if each for pool in each.pools if pool.quiescing_nodes}
+    pools = [pool for each in (fleet, before) if each for pool in each.pools if pool.quiescing_nodes]
+    opened = {pool.name for pool in pools}
     in_force = {member.session.spec.address: member.session.session_id for member in fleet.members}
     clusters: list[PoolCluster] = []
     for name in sorted({*members, *former}):
@@ -61,6 +64,10 @@ def pool_clusters(fleet: Fleet, before: Fleet | None = None) -> tuple[PoolCluste
         clusters.append(_pool_cluster(name, settled, checked))
         if name in opened:
             clusters.append(_pool_cluster(open_cluster(name), now or then, checked))
+        for cluster, since in sorted(_since_clusters(name, pools)):
+            known = [m for m in now if m.session.quiesces_since <= since]
+            known = known or [m for m in then if m.session.quiesces_since <= since]
+            clusters.append(_pool_cluster(cluster, known, checked))
     return tuple(clusters)
 
 
@@ -70,6 +77,11 @@ def _by_pool(fleet: Fleet | None) -> Mapping[str, list[Member]]:
     for member in fleet.members if fleet else ():
         found.setdefault(member.pool, []).append(member)
     return found
+
+
+def _since_clusters(name: str, pools: Iterable[Pool]) -> set[tuple[str, float]]:
+    """The clusters of a pool for sessions that began after its nodes had registered, and when that was."""
+    return {(pool.since_cluster, pool.quiesces_since) for pool in pools if pool.name == name and not pool.settled_nodes}
 
 
 def _is_in_force(member: Member, in_force: Mapping[str, str]) -> bool:

@@ -148,6 +148,7 @@ def pool(message: fleet_pb2.Pool) -> Pool:
         gain=message.gain,
         quiescing_nodes=message.quiescing_nodes,
         settles_in=message.settles_in_seconds,
+        quiesces_since=message.quiesces_since,
     )
 
 
@@ -180,6 +181,7 @@ def pool_message(pool: Pool) -> fleet_pb2.Pool:
         gain=pool.gain,
         quiescing_nodes=pool.quiescing_nodes,
         settles_in_seconds=pool.settles_in,
+        quiesces_since=pool.quiesces_since,
     )
 
 

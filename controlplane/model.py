@@ -119,7 +119,7 @@ class NodeSpec:
 class NodeSession:
     """One registration of a node. `registered_at` is in Unix seconds; `lease_id` is etcd's lease, 0 without one.
 
-    Until `settles_at`, in Unix seconds, the node quiesces: it takes new sessions only.
+    Until `settles_at`, in Unix seconds, the node quiesces: it takes only sessions that began after `quiesces_since`.
     """
 
     session_id: str
@@ -128,6 +128,7 @@ class NodeSession:
     lease_id: int = 0
     draining: bool = False
     settles_at: float = 0.0
+    quiesces_since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,8 @@ class Pool:
     `load` is None when no ready node has a fresh report and no operator has overridden it; `overridden` names the
     signals of it that one has. `gain` is how many times faster its ready nodes are expected to decode than full ones of
     the same hardware; 1 in the full tier. Of the ready nodes `quiescing_nodes` take new sessions only, for `settles_in`
-    seconds until the first of them takes all.
+    seconds until the first of them takes all; sessions are new to all of them that began after `quiesces_since`, in
+    Unix seconds.
     """
 
     name: str
@@ -215,6 +217,7 @@ class Pool:
     gain: float = 1.0
     quiescing_nodes: int = 0
     settles_in: float = 0.0
+    quiesces_since: float = 0.0
 
     @property
     def settled_nodes(self) -> int:
@@ -226,14 +229,42 @@ class Pool:
         """The cluster of all its ready nodes, also of those that quiesce."""
         return open_cluster(self.name) if self.quiescing_nodes else self.name
 
+    @property
+    def since_cluster(self) -> str:
+        """While all its ready nodes quiesce: the cluster of just these, which never gets another one."""
+        return since_cluster(self.name, self.quiesces_since)
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """All that it has."""
+        if not self.quiescing_nodes:
+            return (self.name,)
+        all_quiesce = () if self.settled_nodes else (self.since_cluster,)
+        return (self.name, self.open_cluster, *all_quiesce)
+
 
 def open_cluster(pool: str) -> str:
     """The name of the cluster that a pool has while some of its nodes quiesce; no pool's name has an `@`."""
     return f"{pool}{_OPEN}"
 
 
-def is_open_cluster(name: str) -> bool:
-    return name.endswith(_OPEN)
+def since_cluster(pool: str, since: float) -> str:
+    """The name of the cluster for sessions that began after all nodes of a pool had registered anew; in Unix
+    milliseconds."""
+    return f"{pool}@{since * 1000:.0f}"
+
+
+def is_pools_own(cluster: str) -> bool:
+    """Whether a cluster is for all sessions, and not only for those that are new to its nodes."""
+    return "@" not in cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """What a session keeps to. It began after all that `since` says, in Unix seconds, was known to have registered."""
+
+    tier: FormatTier
+    since: float = 0.0
 
 
 # --- requests ------------------------------------------------------------------------------------------------------

@@ -313,7 +313,7 @@ def _ports(settings: Settings) -> tuple[str, ...]:
 
 
 def _clusters(view: View | None) -> set[str]:
-    return {name for pool in view.fleet.pools for name in (pool.name, pool.open_cluster)} if view else set()
+    return {cluster for pool in view.fleet.pools for cluster in pool.clusters} if view else set()
 
 
 class _XdsObserver:

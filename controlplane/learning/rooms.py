@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controlplane.fleet import Fleet, Member
-from controlplane.model import open_cluster
+from controlplane.model import Pool
 from controlplane.policy.settings import LoadLimits
 
 # From the end of a request until another one that takes its place has reached the engine: the access log is flushed
@@ -80,7 +80,7 @@ class RoomWatch:
 
     def rooms(self, fleet: Fleet, limits: LoadLimits, now: float) -> tuple[Room, ...]:
         """The rooms of the fleet, in the order of their clusters."""
-        opened = {pool.name for pool in fleet.pools if pool.quiescing_nodes}
+        opened = {pool.name: pool for pool in fleet.pools if pool.quiescing_nodes}
         nodes: defaultdict[str, list[Member]] = defaultdict(list)
         for member in fleet.members:
             if member.ready:
@@ -114,11 +114,11 @@ class RoomWatch:
         return Room(clusters, math.floor(free), sum(reports) / len(reports), min(reports))
 
 
-def _clusters(member: Member, opened: Set[str]) -> Iterator[str]:
+def _clusters(member: Member, opened: Mapping[str, Pool]) -> Iterator[str]:
     if member.settled:
         yield member.pool
-    if member.pool in opened:
-        yield open_cluster(member.pool)
+    if pool := opened.get(member.pool):
+        yield from pool.clusters[1:]
 
 
 def free_of(cluster: str, rooms: Iterable[Room]) -> int | None:

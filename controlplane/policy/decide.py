@@ -15,6 +15,7 @@ from controlplane.model import (
     Decision,
     Endpoint,
     FormatTier,
+    Pin,
     Pool,
     QosTier,
     Reason,
@@ -47,8 +48,8 @@ def anywhere(_: str) -> bool:
     return True
 
 
-def decide(ask: Ask, table: RoutingTable, pin: FormatTier | None, free: Free = anywhere) -> Decision:
-    """What is done with a request. `pin` is the tier that its session was pinned to, None for a new one or none."""
+def decide(ask: Ask, table: RoutingTable, pin: Pin | None, free: Free = anywhere) -> Decision:
+    """What is done with a request. `pin` is what its session keeps to, None for a new one or none."""
     tier = table.qos_tier_of(ask.tenant)
     if ask.endpoint is Endpoint.MODELS:
         return Decision(Action.ANSWER, ask.endpoint, "", (Reason.LISTED_MODELS,), qos_tier=tier)
@@ -110,9 +111,7 @@ def not_served(waiting: Decision, reason: Reason, seconds: float, retry_after: f
     )
 
 
-def _choose(
-    ask: Ask, candidates: tuple[Candidate, ...], table: RoutingTable, pin: FormatTier | None, free: Free
-) -> Decision:
+def _choose(ask: Ask, candidates: tuple[Candidate, ...], table: RoutingTable, pin: Pin | None, free: Free) -> Decision:
     rules = table.policy.selection
     sensitivity: Sensitivity | None = None
     budget: Budget | None = None
@@ -126,7 +125,7 @@ def _choose(
         budget = estimate(ask, table.policy.budget, max(contexts, default=None))
         tokens = sequence_tokens(budget, ask.choices)
         sensitivity = table.classifier.classify(ask, budget.output_tokens // ask.choices)
-        lost = pin is not None and _is_lost(pin, tokens, candidates)
+        lost = pin is not None and _is_lost(pin.tier, tokens, candidates)
         repinned = lost and table.policy.sessions.lost_tier is LostTier.REPIN
         if repinned:
             extra = (Reason.TIER_UNAVAILABLE,)
@@ -162,7 +161,7 @@ def _choose(
         sensitivity=sensitivity,
         budget=budget,
         alternatives=selection.alternatives,
-        pinned=pin,
+        pinned=pin.tier if pin else None,
         session=ask.session,
         tenant=ask.tenant,
         qos_tier=table.qos_tier_of(ask.tenant),
@@ -173,7 +172,9 @@ def _choose(
 
 
 def _cluster(pool: Pool, need: Need) -> str:
-    return pool.name if need.goes_on else pool.open_cluster
+    if not need.goes_on:
+        return pool.open_cluster
+    return pool.name if pool.settled_nodes or not pool.ready_nodes else pool.since_cluster
 
 
 def _is_lost(pin: FormatTier, tokens: int, candidates: tuple[Candidate, ...]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from controlplane.model import Action, Ask, Decision, FormatTier, HttpRequest, Reason, Refusal
+from controlplane.model import Action, Ask, Decision, FormatTier, HttpRequest, Pin, Reason, Refusal
 from controlplane.policy.ask import endpoint_of, parse
 from controlplane.policy.budget import sequence_tokens
 from controlplane.policy.decide import Free, anywhere, decide, refused
@@ -24,14 +24,14 @@ def explain_request(request: HttpRequest, table: RoutingTable, free: Free = anyw
     return explain(ask, table, None, free)
 
 
-def explain(ask: Ask, table: RoutingTable, pin: FormatTier | None, free: Free = anywhere) -> Decision:
+def explain(ask: Ask, table: RoutingTable, pin: Pin | None, free: Free = anywhere) -> Decision:
     """The decision about a request, with what would change it."""
     decision = decide(ask, table, pin, free)
     return replace(decision, would_change=would_change(ask, table, pin, decision, free))
 
 
 def would_change(
-    ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: Decision, free: Free = anywhere
+    ask: Ask, table: RoutingTable, pin: Pin | None, decision: Decision, free: Free = anywhere
 ) -> tuple[str, ...]:
     """Sentences, each naming one change and what it would do; empty for a request that is not classified."""
     if decision.sensitivity is None:
@@ -46,7 +46,7 @@ def would_change(
 
 
 def _another_temperature(
-    ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: Decision, free: Free
+    ask: Ask, table: RoutingTable, pin: Pin | None, decision: Decision, free: Free
 ) -> Iterator[str]:
     rules = table.policy.sensitivity
     hot = rules.hot_temperature
@@ -75,9 +75,7 @@ def _fewer_tokens(ask: Ask, table: RoutingTable, decision: Decision) -> Iterator
             yield f"{excess} fewer {kind} tokens would fit {pool.name} ({pool.max_context} tokens)"
 
 
-def _another_gain(
-    ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: Decision, free: Free
-) -> Iterator[str]:
+def _another_gain(ask: Ask, table: RoutingTable, pin: Pin | None, decision: Decision, free: Free) -> Iterator[str]:
     """Only of a tolerant request that was free to go to either tier."""
     least = table.policy.gain.worthwhile
     if Reason.TOLERANT_GAINS_TOO_LITTLE in decision.reasons:
@@ -94,7 +92,7 @@ def _another_gain(
         yield f"{says} would send it to {_target(other)}; expected are {expected}"
 
 
-def _no_load(ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: Decision) -> Iterator[str]:
+def _no_load(ask: Ask, table: RoutingTable, pin: Pin | None, decision: Decision) -> Iterator[str]:
     if all(pool.load is None for pool in table.pools):
         return
     other = decide(ask, without_loads(table), pin)
@@ -104,7 +102,7 @@ def _no_load(ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: De
         yield f"without load it would go to {other.pool.name}"
 
 
-def _no_pin(ask: Ask, table: RoutingTable, pin: FormatTier | None, decision: Decision, free: Free) -> Iterator[str]:
+def _no_pin(ask: Ask, table: RoutingTable, pin: Pin | None, decision: Decision, free: Free) -> Iterator[str]:
     if pin is None:
         return
     other = decide(ask, table, None, free)

@@ -1,11 +1,11 @@
-"""Which format tier a decision pins its session to, and under which key.
+"""What a decision pins its session to, and under which key.
 
 Where pins are kept is no concern of the policy.
 """
 
 from __future__ import annotations
 
-from controlplane.model import Action, Ask, Decision, Endpoint, FormatTier
+from controlplane.model import Action, Ask, Decision, Endpoint, Pin
 from controlplane.policy.decide import requested_model
 from controlplane.policy.table import RoutingTable
 
@@ -25,11 +25,11 @@ def pin_key(ask: Ask, table: RoutingTable) -> str | None:
     return f"{candidates[0].pool.model}\n{ask.tenant}\n{ask.session}" if candidates else None
 
 
-def tier_to_pin(decision: Decision) -> FormatTier | None:
-    """The tier that the decision fixes for its session's later requests; None when there is nothing to remember.
+def pin_of(decision: Decision, table: RoutingTable) -> Pin | None:
+    """What the decision, by this table, fixes for its session's later requests; None for nothing.
 
     Only classified requests pin: embeddings and unknown endpoints say nothing about the conversation.
     """
     if decision.action is not Action.PASS or decision.session is None or decision.sensitivity is None:
         return None
-    return decision.pool.tier if decision.pool is not None else None
+    return Pin(decision.pool.tier, table.since) if decision.pool is not None else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from controlplane.model import Alternative, FormatTier, Pool, Reason, Verdict
+from controlplane.model import Alternative, FormatTier, Pin, Pool, Reason, Verdict
 from controlplane.policy.settings import ScoreWeights, SelectionRules
 from controlplane.policy.table import Candidate
 
@@ -20,7 +20,8 @@ class Need:
 
     `tier` is required, `preferred_tier` only preferred; None is no matter. Where `must_pay`, the preference is for
     those of its pools that gain enough. A pool must hold `tokens` in one sequence. `preferred_rank` is the smallest
-    context class that serves. `reasons` say why. What `goes_on` is a session's later request, for settled nodes only.
+    context class that serves. `reasons` say why. What `goes_on` is a later request of a session that began at
+    `since` or after: it is for nodes that have settled, or that it was new to.
     """
 
     tier: FormatTier | None
@@ -30,6 +31,7 @@ class Need:
     reasons: tuple[Reason, ...]
     must_pay: bool = False
     goes_on: bool = False
+    since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,8 @@ def holds_the_request(need: Need, candidate: Candidate) -> bool:
 
 
 def is_settled(need: Need, candidate: Candidate) -> bool:
-    return not need.goes_on or candidate.pool.settled_nodes > 0
+    pool = candidate.pool
+    return not need.goes_on or pool.settled_nodes > 0 or need.since >= pool.quiesces_since > 0
 
 
 CONTEXT_TOO_SMALL = "context_too_small"
@@ -180,7 +183,7 @@ def _reasons_of(
 ) -> tuple[Reason, ...]:
     """Why the chosen pool is not the one that was preferred."""
     reasons: list[Reason] = []
-    if need.goes_on and chosen.pool.quiescing_nodes:
+    if need.goes_on and chosen.pool.quiescing_nodes and chosen.pool.settled_nodes:
         reasons.append(Reason.SETTLED_NODES_ONLY)
     if tier(need, chosen) < 1.0:
         served = any(c.tier is need.preferred_tier for c in serving)
@@ -202,9 +205,10 @@ def need_of_unclassified(candidates: tuple[Candidate, ...]) -> Need:
     return _need(None, None, 0, candidates, reason=Reason.NOT_CLASSIFIED)
 
 
-def need_of_session(pin: FormatTier, tokens: int, candidates: tuple[Candidate, ...]) -> Need:
+def need_of_session(pin: Pin, tokens: int, candidates: tuple[Candidate, ...]) -> Need:
     """Of a session's later request: its tier, even if it has to wait there or does not fit."""
-    return replace(_need(pin, pin, tokens, candidates, reason=Reason.SESSION_PINNED), goes_on=True)
+    need = _need(pin.tier, pin.tier, tokens, candidates, reason=Reason.SESSION_PINNED)
+    return replace(need, goes_on=True, since=pin.since)
 
 
 def need_of(verdict: Verdict, tokens: int, candidates: tuple[Candidate, ...], rules: SelectionRules) -> Need:

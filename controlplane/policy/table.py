@@ -38,7 +38,8 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class RoutingTable:
     """All that a filter decides by. `names` holds the pools for each name that a request may call a model by,
-    `tenants` what holds for a tenant, as in `Ask`."""
+    `tenants` what holds for a tenant, as in `Ask`. `since` is when the last of the quiescing nodes that it knows
+    registered: what is decided by it is later."""
 
     version: str
     pools: tuple[Pool, ...]
@@ -47,6 +48,7 @@ class RoutingTable:
     names: Mapping[str, tuple[Candidate, ...]]
     models: tuple[str, ...]
     tenants: Mapping[str, Tenant]
+    since: float
 
     def pools_of(self, name: str) -> tuple[Candidate, ...]:
         """The pools for a model's name, ordered by pool name; empty for an unknown name."""
@@ -71,6 +73,7 @@ def compile_table(version: str, pools: Iterable[Pool], policy: Policy) -> Routin
         names=_names(candidates, models),
         models=models,
         tenants={tenant_of_name(tenant.name): tenant for tenant in policy.tenants.known},
+        since=max((pool.quiesces_since for pool in ordered), default=0.0),
     )
 
 

@@ -18,19 +18,27 @@ from controlplane.registry.keys import Keys
 from headrace_protos.etcd import rpc_pb2
 
 
-def settles_at(spec: NodeSpec, formers: Iterable[NodeSession], rules: QuiescenceRules, now: float) -> float:
-    """Until when a node quiesces that registers `now`, as `NodeSession.settles_at`; 0 for not at all.
+@dataclass(frozen=True, slots=True)
+class Quiescence:
+    """As in NodeSession; both 0 for none."""
+
+    since: float = 0.0
+    until: float = 0.0
+
+
+def quiescence_of(spec: NodeSpec, formers: Iterable[NodeSession], rules: QuiescenceRules, now: float) -> Quiescence:
+    """How a node quiesces that registers `now`.
 
     One that was never seen before does not. One that proves to be the same engine goes on with what its former session
     has left, where the rules say so.
     """
     formers = tuple(formers)
     if not formers or not rules.seconds:
-        return 0.0
+        return Quiescence()
     if rules.exempt_same_engine and all(is_same_engine(former.spec, spec) for former in formers):
         left = max(former.settles_at for former in formers)
-        return left if left > now else 0.0
-    return now + rules.seconds
+        return Quiescence(max(former.quiesces_since for former in formers), left) if left > now else Quiescence()
+    return Quiescence(now, now + rules.seconds)
 
 
 def is_same_engine(former: NodeSpec, spec: NodeSpec) -> bool:

@@ -17,7 +17,7 @@ from controlplane.etcd.records import Record, delete, exists, get, mod_revision_
 from controlplane.model import NodeLoad, NodeSession, NodeSpec, Override
 from controlplane.policy.settings import FormatRules, QuiescenceRules
 from controlplane.registry.codec import LoadRecord, decode_session, encode
-from controlplane.registry.former import Ending, LastSessions, settles_at, takes_the_same_requests
+from controlplane.registry.former import Ending, LastSessions, quiescence_of, takes_the_same_requests
 from controlplane.registry.keys import Keys
 from controlplane.registry.validate import check_load, checked
 from headrace_protos.etcd import rpc_pb2
@@ -218,11 +218,11 @@ class NodeStore:
         if former is None or former.draining:
             return
         now, rules = self._wall_clock(), self._quiescence()
-        until = settles_at(spec, [former, *self._last.found(last)], rules, now)
-        if until <= max(now, former.settles_at):
+        due = quiescence_of(spec, [former, *self._last.found(last)], rules, now)
+        if due.until <= max(now, former.settles_at):
             return
         leaving = (
-            replace(former, settles_at=until)
+            replace(former, settles_at=due.until, quiesces_since=due.since)
             if takes_the_same_requests(former.spec, spec)
             else replace(former, draining=True)
         )
@@ -244,8 +244,8 @@ class NodeStore:
                 raise AddressTakenError(spec.address, holder.value.decode())
             replaced = decode_session(former) if former else None
             formers = [each for each in (replaced, *self._last.found(last)) if each is not None]
-            until = settles_at(spec, formers, self._quiescence(), session.registered_at)
-            session = replace(session, settles_at=until)
+            due = quiescence_of(spec, formers, self._quiescence(), session.registered_at)
+            session = replace(session, settles_at=due.until, quiesces_since=due.since)
             moved = [f for f in formers[:1] if f.spec.node_id == spec.node_id and f.spec.address != spec.address]
             ending = await self._last.moving(moved[0]) if moved else Ending()
             outcome = await self._client.transact(

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn, Protocol, TypeVar
 
 from controlplane.errors import HeadraceError, UnavailableError
-from controlplane.model import FormatTier
+from controlplane.model import Pin
 from controlplane.policy.settings import SessionRules
 from ext_proc.pins import MemoryPins, PinStore
 
@@ -84,25 +84,25 @@ class FallbackPins:
             else:
                 self._is_back()
 
-    async def get(self, session: str) -> FormatTier | None:
+    async def get(self, session: str) -> Pin | None:
         known = await self._own.get(session)
-        tier = await self._try("get", self._store.get(session), known)
-        if tier is None and known is not None:  # pinned here while the store was away, or lost by it
+        pin = await self._try("get", self._store.get(session), known)
+        if pin is None and known is not None:  # pinned here while the store was away, or lost by it
             return await self.set_first(session, known)
-        if tier is not None and tier is not known:
-            await self._own.replace(session, tier)
-        return tier
+        if pin is not None and pin != known:
+            await self._own.replace(session, pin)
+        return pin
 
-    async def set_first(self, session: str, tier: FormatTier) -> FormatTier:
-        known = await self._own.set_first(session, tier)
+    async def set_first(self, session: str, pin: Pin) -> Pin:
+        known = await self._own.set_first(session, pin)
         winner = await self._try("set_first", self._store.set_first(session, known), known)
-        if winner is not known:
+        if winner != known:
             await self._own.replace(session, winner)
         return winner
 
-    async def replace(self, session: str, tier: FormatTier) -> None:
-        await self._own.replace(session, tier)
-        await self._try("replace", self._store.replace(session, tier), None)
+    async def replace(self, session: str, pin: Pin) -> None:
+        await self._own.replace(session, pin)
+        await self._try("replace", self._store.replace(session, pin), None)
 
     async def _try(self, name: str, operation: Awaitable[T], otherwise: T) -> T:
         try:

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import NoReturn
 
 from controlplane.errors import ConfigurationError, UnavailableError
-from controlplane.model import FormatTier
+from controlplane.model import FormatTier, Pin
 from controlplane.policy.settings import SessionRules
 from ext_proc.redis_connection import RedisAccess, RedisConnection, Refused, greeting, open_connection
 
@@ -43,7 +43,7 @@ class RedisPins:
 
         Raises UnavailableError, and ConfigurationError when the server is too old for the commands.
         """
-        trial = (self._first(_TRIAL, FormatTier.FULL), self._look(_TRIAL))
+        trial = (self._first(_TRIAL, Pin(FormatTier.FULL)), self._look(_TRIAL))
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 connection = await open_connection(self._access)
@@ -68,21 +68,21 @@ class RedisPins:
         finally:
             self._connection = None
 
-    async def get(self, session: str) -> FormatTier | None:
-        return _tier(await self._ask(self._look(session)))
+    async def get(self, session: str) -> Pin | None:
+        return _pin(await self._ask(self._look(session)))
 
-    async def set_first(self, session: str, tier: FormatTier) -> FormatTier:
-        held = await self._ask(self._first(session, tier))
-        winner = tier if held is None else _tier(held)
+    async def set_first(self, session: str, pin: Pin) -> Pin:
+        held = await self._ask(self._first(session, pin))
+        winner = pin if held is None else _pin(held)
         if winner is None:
-            await self.replace(session, tier)
-        return winner or tier
+            await self.replace(session, pin)
+        return winner or pin
 
-    async def replace(self, session: str, tier: FormatTier) -> None:
-        await self._ask((b"SET", self._key(session), tier.encode(), b"PX", self._ttl))
+    async def replace(self, session: str, pin: Pin) -> None:
+        await self._ask((b"SET", self._key(session), _value(pin), b"PX", self._ttl))
 
-    def _first(self, session: str, tier: FormatTier) -> tuple[bytes, ...]:
-        return b"SET", self._key(session), tier.encode(), b"NX", b"GET", b"PX", self._ttl
+    def _first(self, session: str, pin: Pin) -> tuple[bytes, ...]:
+        return b"SET", self._key(session), _value(pin), b"NX", b"GET", b"PX", self._ttl
 
     def _look(self, session: str) -> tuple[bytes, ...]:
         return b"GETEX", self._key(session), b"PX", self._ttl
@@ -127,9 +127,17 @@ class RedisPins:
         return self._prefix + blake2b(session.encode(errors="surrogatepass"), digest_size=16).hexdigest().encode()
 
 
-def _tier(value: bytes | None) -> FormatTier | None:
+def _value(pin: Pin) -> bytes:
+    """The tier, and where it matters since when, such as `full 1780000000.25`."""
+    return f"{pin.tier} {pin.since!r}".encode() if pin.since else pin.tier.encode()
+
+
+def _pin(value: bytes | None) -> Pin | None:
     """What another version may have written, and this one cannot read, is no pin."""
+    if value is None:
+        return None
+    tier, _, since = value.partition(b" ")
     try:
-        return FormatTier(value.decode()) if value is not None else None
+        return Pin(FormatTier(tier.decode()), float(since or 0))
     except ValueError:
         return None

@@ -20,10 +20,10 @@ from opentelemetry import trace
 from opentelemetry.util.types import AttributeValue
 
 from controlplane.messages import decision_message
-from controlplane.model import Action, Ask, Decision, FormatTier, HttpRequest, Reason, Refusal
+from controlplane.model import Action, Ask, Decision, HttpRequest, Pin, Reason, Refusal
 from controlplane.policy.ask import endpoint_of, parse
 from controlplane.policy.decide import decide, not_served, refused
-from controlplane.policy.pins import pin_key, tier_to_pin
+from controlplane.policy.pins import pin_key, pin_of
 from controlplane.policy.table import RoutingTable
 from ext_proc import names
 from ext_proc.answer import JSON, Answer, Reply, Route, error_body
@@ -111,23 +111,23 @@ class Router:
         return replace(decision, waited_seconds=place.waited_seconds) if place.waited_seconds else decision
 
     async def _decide_now(self, ask: Ask, table: RoutingTable, place: Place) -> Decision:
-        """A session's first decision pins its format tier; of filters that race, all obey the first."""
+        """A session's first decision pins it; of filters that race, all obey the first."""
         key = pin_key(ask, table)
         if key is None:
             return _decided(ask, table, None, place)
         pin = await self._pins.get(key)
         decision = _decided(ask, table, pin, place)
-        tier = tier_to_pin(decision)
-        if tier is None or tier is pin:
+        due = pin_of(decision, table)
+        if due is None or (pin is not None and pin.tier is due.tier):
             return decision
         if pin is not None:
-            await self._pins.replace(key, tier)
+            await self._pins.replace(key, due)
             return decision
-        winner = await self._pins.set_first(key, tier)
-        return decision if winner is tier else _decided(ask, table, winner, place)
+        winner = await self._pins.set_first(key, due)
+        return decision if winner.tier is due.tier else _decided(ask, table, winner, place)
 
 
-def _decided(ask: Ask, table: RoutingTable, pin: FormatTier | None, place: Place) -> Decision:
+def _decided(ask: Ask, table: RoutingTable, pin: Pin | None, place: Place) -> Decision:
     """The decision; with it the place holds the credit that it needs."""
     decision = decide(ask, table, pin, place.is_free)
     if decision.action is Action.PASS:

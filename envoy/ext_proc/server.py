@@ -118,5 +118,5 @@ class FilterServer:
             await asyncio.sleep(TICK_SECONDS)
 
 
-def _ready(table: RoutingTable) -> set[tuple[str, str]]:
-    return {(pool.name, pool.open_cluster) for pool in table.pools if pool.ready_nodes}
+def _ready(table: RoutingTable) -> set[tuple[str, ...]]:
+    return {pool.clusters for pool in table.pools if pool.ready_nodes}

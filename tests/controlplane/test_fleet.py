@@ -174,6 +174,13 @@ def test_a_node_quiesces_until_its_time_and_its_pool_says_how_many_do_and_for_ho
     assert quiescence(sessions, NOW + 30) == (3, 0, 3, 0.0)
 
 
+def test_a_pool_says_since_when_sessions_are_new_to_all_its_nodes() -> None:
+    first = replace(node("a"), settles_at=NOW + 10, quiesces_since=NOW - 50)
+    last = replace(node("b"), settles_at=NOW + 30, quiesces_since=NOW - 30)
+    since = [form_fleet([first, last], {}, POLICY, NOW + later).pools[0].quiesces_since for later in (0, 10, 30)]
+    assert since == [NOW - 30, NOW - 30, 0.0]
+
+
 def test_a_quiescing_node_that_is_not_ready_counts_nowhere() -> None:
     sessions = [node("a"), replace(node("bb"), settles_at=NOW + 10, draining=True)]
     assert quiescence(sessions, NOW) == (1, 0, 1, 0.0)

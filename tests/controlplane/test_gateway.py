@@ -78,8 +78,12 @@ def test_a_default_pool_without_a_node_does_not_keep_the_rest_from_being_publish
 # --- quiescence ----------------------------------------------------------------------------------------------------
 
 
+SINCE = 0.5
+NEW = f"{POOL}@500"
+
+
 def quiescing(name: str, port: int) -> NodeSession:
-    return replace(node(name, port), session_id=f"later-{name}", settles_at=60.0)
+    return replace(node(name, port), session_id=f"later-{name}", settles_at=60.0, quiesces_since=SINCE)
 
 
 def clusters(fleet: Fleet, before: Fleet | None = None) -> dict[str, list[int]]:
@@ -106,8 +110,25 @@ def test_whichever_table_filters_have_no_snapshot_leads_to_a_quiescing_node_by_t
 
 def test_a_pool_that_quiesces_whole_has_no_endpoint_for_sessions_that_go_on() -> None:
     before, after = fleet_of(node("a", 1)), fleet_of(quiescing("a", 1))
-    assert clusters(after, before) == {POOL: [], OPEN: [1]}
-    assert clusters(after, after) == {POOL: [], OPEN: [1]}
+    assert clusters(after, before) == {POOL: [], OPEN: [1], NEW: [1]}
+    assert clusters(after, after) == {POOL: [], OPEN: [1], NEW: [1]}
+
+
+def test_a_node_that_comes_later_is_not_for_sessions_that_began_before_it() -> None:
+    later = replace(quiescing("b", 2), quiesces_since=0.75, settles_at=70.0)
+    before, after = fleet_of(quiescing("a", 1)), fleet_of(quiescing("a", 1), later)
+    assert clusters(after, before) == {POOL: [], OPEN: [1, 2], NEW: [1], f"{POOL}@750": [1, 2]}
+    assert clusters(after, after) == {POOL: [], OPEN: [1, 2], f"{POOL}@750": [1, 2]}
+    one_settled = fleet_of(quiescing("a", 1), later, now=61.0)
+    assert clusters(one_settled, after) == {POOL: [1], OPEN: [1, 2], f"{POOL}@750": [1, 2]}
+    assert clusters(one_settled, one_settled) == {POOL: [1], OPEN: [1, 2]}
+
+
+def test_a_node_that_is_about_to_be_another_one_takes_no_session_that_began_before() -> None:
+    leaving = replace(quiescing("a", 1), settles_at=70.0, quiesces_since=10.0)
+    before, after = fleet_of(quiescing("a", 1), quiescing("b", 2)), fleet_of(leaving, quiescing("b", 2))
+    assert clusters(after, before)[NEW] == [2]
+    assert not is_led_to(leaving, pool_clusters(after, before))
 
 
 def test_the_cluster_of_all_lingers_for_filters_that_still_lead_to_it() -> None:
@@ -118,15 +139,15 @@ def test_the_cluster_of_all_lingers_for_filters_that_still_lead_to_it() -> None:
 
 def test_the_cluster_of_all_outlives_its_last_node_by_one_snapshot() -> None:
     before, gone = fleet_of(quiescing("a", 1)), fleet_of()
-    assert clusters(gone, before) == {POOL: [], OPEN: [1]}
+    assert clusters(gone, before) == {POOL: [], OPEN: [1], NEW: [1]}
     assert clusters(gone, gone) == {}
 
 
 def test_a_last_node_that_is_about_to_be_another_one_leaves_a_snapshot_later_than_filters_learn_of_it() -> None:
     before = fleet_of(node("a", 1))
-    leaving = fleet_of(replace(node("a", 1), settles_at=60.0))
-    assert clusters(leaving, before) == {POOL: [1], OPEN: [1]}
-    assert clusters(leaving, leaving) == {POOL: [], OPEN: [1]}
+    leaving = fleet_of(replace(node("a", 1), settles_at=60.0, quiesces_since=SINCE))
+    assert clusters(leaving, before) == {POOL: [1], OPEN: [1], NEW: [1]}
+    assert clusters(leaving, leaving) == {POOL: [], OPEN: [1], NEW: [1]}
 
 
 def test_a_node_that_came_back_in_another_tier_is_not_kept_for_its_former_pool() -> None:
@@ -134,7 +155,7 @@ def test_a_node_that_came_back_in_another_tier_is_not_kept_for_its_former_pool()
     model = ServedModel("llama", "int4-awq", 8192, 8)
     after = fleet_of(replace(quiescing("a", 1), spec=replace(node("a", 1).spec, models=(model,))))
     quantized = "llama/quantized/short/on_demand"
-    assert clusters(after, before) == {quantized: [], f"{quantized}@all": [1]}
+    assert clusters(after, before) == {quantized: [], f"{quantized}@all": [1], f"{quantized}@500": [1]}
 
 
 def test_a_session_is_led_to_what_is_not_for_it_until_the_clusters_leave_it_out() -> None:

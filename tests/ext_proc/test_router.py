@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.model import Action, FormatTier, HttpRequest, Reason
+from controlplane.model import Action, FormatTier, HttpRequest, Pin, QosTier, Reason
 from controlplane.policy.settings import Policy, SelectionRules, WaitingRules
 from controlplane.policy.table import RoutingTable
 from ext_proc.answer import Answer, Reply, Route
@@ -134,11 +134,11 @@ async def test_a_pinned_decision_says_so() -> None:
 class RacingPins(MemoryPins):
     """Another filter writes between this one's look and its own writing."""
 
-    async def get(self, session: str) -> FormatTier | None:
+    async def get(self, session: str) -> Pin | None:
         return None
 
-    async def set_first(self, session: str, tier: FormatTier) -> FormatTier:
-        return FormatTier.FULL
+    async def set_first(self, session: str, pin: Pin) -> Pin:
+        return Pin(FormatTier.FULL)
 
 
 async def test_of_two_filters_that_race_the_later_one_obeys_the_first() -> None:
@@ -235,6 +235,9 @@ class FailingTable:
 
     policy = Policy()
     models = ("llama",)
+
+    def qos_tier_of(self, tenant: str) -> QosTier:
+        return QosTier.STANDARD
 
     def pools_of(self, name: str) -> Any:
         raise KeyError(f"prompt text, and the model {name}")
@@ -365,7 +368,7 @@ async def test_one_who_has_waited_is_decided_by_the_table_and_the_pins_of_then()
     waiting.ship(full=0, quantized=0)
     by_pin = await waiting.send(NEUTRAL, x_session_id="s")
     by_table = await waiting.send(CODE)
-    await pins.set_first("llama\n\ns", FormatTier.QUANTIZED)
+    await pins.set_first("llama\n\ns", Pin(FormatTier.QUANTIZED))
     waiting.table = make_table(make_pool("quantized"), make_pool("full", "long"))
     waiting.line.look_again()
     assert (await by_table).cluster == "llama/full/long/on_demand"
@@ -382,7 +385,7 @@ async def test_a_session_is_pinned_only_once_it_is_sent() -> None:
     assert len(pins) == 0
     waiting.ship(full=0, quantized=1)
     await task
-    assert await pins.get("llama\n\ns") is FormatTier.QUANTIZED
+    assert await pins.get("llama\n\ns") == Pin(FormatTier.QUANTIZED)
 
 
 async def test_one_too_many_is_a_429_that_says_when_to_come_back() -> None:
@@ -400,7 +403,7 @@ async def test_one_too_many_is_a_429_that_says_when_to_come_back() -> None:
 
 async def test_a_fault_gives_its_credit_back() -> None:
     class Failing(MemoryPins):
-        async def set_first(self, session: str, tier: FormatTier) -> FormatTier:
+        async def set_first(self, session: str, pin: Pin) -> Pin:
             raise RuntimeError
 
     waiting = Waiting(pins=Failing(lambda: 0.0))

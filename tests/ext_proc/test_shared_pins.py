@@ -13,7 +13,7 @@ import pytest
 from redis.asyncio import Redis
 
 from controlplane.errors import ConfigurationError, UnavailableError
-from controlplane.model import FormatTier
+from controlplane.model import FormatTier, Pin
 from controlplane.policy.settings import SessionRules
 from ext_proc import fallback_pins
 from ext_proc.fallback_pins import FallbackPins
@@ -24,7 +24,7 @@ from support.filter import cancelled
 from support.redis_server import RunningRedis, running_redis
 from support.waiting import until
 
-FULL, QUANTIZED = FormatTier.FULL, FormatTier.QUANTIZED
+FULL, QUANTIZED = Pin(FormatTier.FULL, since=1_780_000_000.125), Pin(FormatTier.QUANTIZED)
 PREFIX = "headrace:test:pin:"
 
 
@@ -65,8 +65,8 @@ async def test_a_session_that_was_never_seen_has_no_pin(stores: tuple[PinStore, 
 
 async def test_the_first_writer_wins_and_both_filters_see_it(stores: tuple[PinStore, PinStore]) -> None:
     first, second = stores
-    assert await first.set_first("s", FULL) is FULL
-    assert await second.set_first("s", QUANTIZED) is FULL
+    assert await first.set_first("s", FULL) == FULL
+    assert await second.set_first("s", QUANTIZED) == FULL
     assert (await first.get("s"), await second.get("s")) == (FULL, FULL)
 
 
@@ -81,7 +81,7 @@ async def test_a_pin_is_replaced_whatever_held(stores: tuple[PinStore, PinStore]
     first, second = stores
     await first.set_first("s", FULL)
     await second.replace("s", QUANTIZED)
-    assert await first.get("s") is QUANTIZED
+    assert await first.get("s") == QUANTIZED
 
 
 @pytest.mark.parametrize("session", ["", "a\nb", "\x00", "ü\ud800", "x" * 5000, "a b*?[]"])
@@ -106,7 +106,7 @@ async def test_a_pin_in_redis_ends_its_ttl_after_the_last_use() -> None:
         for shortest_and_longest in (1e-9, 1e300):
             pins.configure(SessionRules(ttl_seconds=shortest_and_longest))
             await pins.replace("s", FULL)
-        assert await pins.get("s") is FULL
+        assert await pins.get("s") == FULL
 
 
 async def test_redis_holds_no_id_and_keeps_fleets_apart() -> None:
@@ -117,7 +117,7 @@ async def test_redis_holds_no_id_and_keeps_fleets_apart() -> None:
         [key] = await keys_of_sessions(client)
         assert key.startswith(PREFIX.encode())
         assert b"secret" not in key
-        assert await client.get(key) == b"full"
+        assert await client.get(key) == b"full 1780000000.125"
 
 
 async def test_what_this_version_cannot_read_is_no_pin_and_gives_way() -> None:
@@ -126,8 +126,8 @@ async def test_what_this_version_cannot_read_is_no_pin_and_gives_way() -> None:
         [key] = await keys_of_sessions(client)
         await client.set(key, b"\xff of another version")
         assert await pins.get("s") is None
-        assert await pins.set_first("s", QUANTIZED) is QUANTIZED
-        assert await pins.get("s") is QUANTIZED
+        assert await pins.set_first("s", QUANTIZED) == QUANTIZED
+        assert await pins.get("s") == QUANTIZED
 
 
 async def test_a_server_that_hangs_costs_a_request_the_timeout_and_those_after_it_nothing() -> None:
@@ -225,13 +225,13 @@ async def test_while_the_store_is_away_sessions_that_a_filter_has_served_keep_th
     here, elsewhere = Filter(store), Filter(store)
     await here.pins.set_first("here", FULL)
     await elsewhere.pins.set_first("elsewhere", FULL)
-    assert await here.pins.get("elsewhere") is FULL  # seen once
+    assert await here.pins.get("elsewhere") == FULL  # seen once
     store.away = True
     assert (await here.pins.get("here"), await here.pins.get("elsewhere")) == (FULL, FULL)
-    assert await here.pins.set_first("here", QUANTIZED) is FULL
+    assert await here.pins.set_first("here", QUANTIZED) == FULL
     assert await here.pins.get("new") is None
     await here.pins.replace("here", QUANTIZED)
-    assert await here.pins.get("here") is QUANTIZED
+    assert await here.pins.get("here") == QUANTIZED
 
 
 async def test_each_operation_that_the_store_did_not_do_is_counted() -> None:
@@ -249,10 +249,10 @@ async def test_sessions_that_began_without_the_store_are_taken_back_to_it() -> N
     store = Unsteady()
     here, elsewhere = Filter(store), Filter(store)
     store.away = True
-    assert await here.pins.set_first("s", QUANTIZED) is QUANTIZED
+    assert await here.pins.set_first("s", QUANTIZED) == QUANTIZED
     store.away = False
-    assert await here.pins.get("s") is QUANTIZED
-    assert await elsewhere.pins.get("s") is QUANTIZED
+    assert await here.pins.get("s") == QUANTIZED
+    assert await elsewhere.pins.get("s") == QUANTIZED
 
 
 async def test_a_store_that_came_back_empty_learns_again_what_filters_know() -> None:
@@ -260,8 +260,8 @@ async def test_a_store_that_came_back_empty_learns_again_what_filters_know() -> 
     here = Filter(store)
     await here.pins.set_first("s", FULL)
     store.lose_data()
-    assert await here.pins.get("s") is FULL
-    assert await store.get("s") is FULL
+    assert await here.pins.get("s") == FULL
+    assert await store.get("s") == FULL
 
 
 async def test_of_filters_that_decided_differently_without_the_store_all_obey_the_first_that_tells_it() -> None:
@@ -281,9 +281,9 @@ async def test_what_the_store_holds_is_stronger_than_what_a_filter_decided_witho
     store.away = True
     await here.pins.set_first("s", QUANTIZED)
     store.away = False
-    assert await here.pins.get("s") is FULL
+    assert await here.pins.get("s") == FULL
     store.away = True
-    assert await here.pins.get("s") is FULL
+    assert await here.pins.get("s") == FULL
 
 
 async def test_an_outage_is_told_at_its_beginning_and_its_end(
@@ -334,12 +334,12 @@ async def test_a_real_server_that_is_killed_and_comes_back(monkeypatch: pytest.M
         await pins.set_first("s", FULL)
         assert told.failures == []
         await server.kill()
-        assert await pins.get("s") is FULL
+        assert await pins.get("s") == FULL
         await until(lambda: told.up == [False])
         await server.start()
         await until(lambda: told.up == [False, True])
-        assert await pins.get("s") is FULL
-        assert await store.get("s") is FULL
+        assert await pins.get("s") == FULL
+        assert await store.get("s") == FULL
         await cancelled(running)
 
 
@@ -354,5 +354,5 @@ async def test_a_glitch_of_a_server_that_is_well_again_costs_no_second(monkeypat
         await pins.set_first("s", FULL)
         await client.client_kill_filter(_type="normal", skipme=True)
         await until(lambda: told.up == [False, True])
-        assert await pins.get("s") is FULL
+        assert await pins.get("s") == FULL
         await cancelled(running)

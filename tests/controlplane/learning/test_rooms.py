@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controlplane.fleet import form_fleet
 from controlplane.learning.rooms import MOST_FINISHED, REPLACED_WITHIN_SECONDS, Room, RoomWatch, free_of, share_of
-from controlplane.model import NodeLoad, NodeSession, NodeSpec, ServedModel, open_cluster
+from controlplane.model import NodeLoad, NodeSession, NodeSpec, ServedModel, open_cluster, since_cluster
 from controlplane.policy.settings import LoadLimits, Policy
 
 NOW = 1000.0
@@ -87,12 +87,13 @@ def test_a_node_of_two_pools_has_one_room() -> None:
 
 
 def test_nodes_that_quiesce_have_no_room_for_sessions_that_go_on() -> None:
-    quiescing = replace(node(2, "fp16"), settles_at=NOW + 10)
+    quiescing = replace(node(2, "fp16"), settles_at=NOW + 10, quiesces_since=NOW - 50)
     assert rooms((node(1, "fp16"), load(4)), (quiescing, load(1))) == {
         (open_cluster(FULL),): 3,
         (FULL, open_cluster(FULL)): 0,
     }
-    assert rooms((quiescing, load(1)), now=NOW + 4) == {(open_cluster(FULL),): 3}
+    of_new = since_cluster(FULL, NOW - 50)
+    assert rooms((quiescing, load(1)), now=NOW + 4) == {(of_new, open_cluster(FULL)): 3}
 
 
 def test_what_finishes_tops_the_room_up_until_the_next_report_has_it() -> None:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controlplane.model import Action, Ask, Decision, Endpoint, FormatTier, Pool, PoolLoad, Reason, Refusal
+from controlplane.model import Action, Ask, Decision, Endpoint, FormatTier, Pin, Pool, PoolLoad, Reason, Refusal
 from controlplane.policy.ask import parse
 from controlplane.policy.decide import decide, refused
 from controlplane.policy.explain import explain
-from controlplane.policy.pins import tier_to_pin
+from controlplane.policy.pins import pin_of
 from controlplane.policy.settings import ContextClass, LostTier, Policy, SelectionRules, SessionRules
 from controlplane.policy.table import compile_table, without_loads
 from support.asks import BUSY, IDLE, OVERLOADED, make_ask, make_chat, make_pool, make_request, make_table
@@ -189,7 +189,7 @@ def test_of_pools_that_differ_in_nothing_else_the_one_with_more_headroom_serves(
 @pytest.mark.parametrize("pin", [FULL, QUANTIZED])
 def test_a_pinned_session_stays_in_its_tier_whatever_the_load(ask: Ask, pin: FormatTier) -> None:
     loads = {f"{pin.value}_short": OVERLOADED, f"{pin.value}_long": OVERLOADED}
-    decision = decide(ask, make_table(*pools(**loads)), pin)
+    decision = decide(ask, make_table(*pools(**loads)), Pin(pin))
     assert decision.pool is not None
     assert decision.pool.tier is pin
     assert decision.pinned is pin
@@ -198,17 +198,17 @@ def test_a_pinned_session_stays_in_its_tier_whatever_the_load(ask: Ask, pin: For
 
 def test_a_session_that_has_outgrown_its_tier_goes_on_in_the_other_or_is_left_to_fail_as_configured() -> None:
     grown = (make_pool("full", "short"), make_pool("quantized", "long"))
-    moved = decide(LONG, make_table(*grown), FULL)
+    moved = decide(LONG, make_table(*grown), Pin(FULL))
     assert target(moved) == "quantized/long"
     assert Reason.TIER_UNAVAILABLE in moved.reasons
     policy = Policy(sessions=SessionRules(lost_tier=LostTier.REFUSE))
-    kept = decide(LONG, make_table(*grown, policy=policy), FULL)
+    kept = decide(LONG, make_table(*grown, policy=policy), Pin(FULL))
     assert target(kept) == "full/short"
     assert kept.reasons == (Reason.SESSION_PINNED, Reason.EXCEEDS_EVERY_CONTEXT)
 
 
 def test_a_session_that_fits_nowhere_stays_in_its_tier() -> None:
-    decision = decide(LONG, make_table(make_pool("full", "short"), make_pool("quantized", "short")), FULL)
+    decision = decide(LONG, make_table(make_pool("full", "short"), make_pool("quantized", "short")), Pin(FULL))
     assert decision.reasons == (Reason.SESSION_PINNED, Reason.EXCEEDS_EVERY_CONTEXT)
 
 
@@ -220,30 +220,30 @@ def test_in_an_empty_fleet_no_model_is_called_unknown() -> None:
 
 
 def test_a_pinned_session_is_refused_while_its_tier_is_not_ready() -> None:
-    decision = decide(TOLERANT, make_table(make_pool("full", ready=0), make_pool("quantized")), FULL)
+    decision = decide(TOLERANT, make_table(make_pool("full", ready=0), make_pool("quantized")), Pin(FULL))
     assert decision.refusal is not None
     assert decision.refusal.status == 503
 
 
 def test_a_session_whose_tier_is_gone_is_pinned_anew_or_refused_as_configured() -> None:
     table = make_table(make_pool("quantized"))
-    moved = decide(NEUTRAL, table, FULL)
+    moved = decide(NEUTRAL, table, Pin(FULL))
     assert target(moved) == "quantized/short"
     assert Reason.TIER_UNAVAILABLE in moved.reasons
     policy = Policy(sessions=SessionRules(lost_tier=LostTier.REFUSE))
-    kept = decide(NEUTRAL, make_table(make_pool("quantized"), policy=policy), FULL)
+    kept = decide(NEUTRAL, make_table(make_pool("quantized"), policy=policy), Pin(FULL))
     assert kept.refusal is not None
     assert kept.refusal.status == 503
 
 
 def test_a_decision_pins_the_tier_of_the_pool_it_chose() -> None:
-    ask = replace(TOLERANT, session="s")
-    assert tier_to_pin(decide(ask, make_table(*pools()), None)) is QUANTIZED
-    assert tier_to_pin(decide(ask, make_table(*pools()), FULL)) is FULL
-    assert tier_to_pin(decide(TOLERANT, make_table(*pools()), None)) is None
-    assert tier_to_pin(decide(ask, make_table(), None)) is None
+    ask, table = replace(TOLERANT, session="s"), make_table(*pools())
+    assert pin_of(decide(ask, table, None), table) == Pin(QUANTIZED)
+    assert pin_of(decide(ask, table, Pin(FULL)), table) == Pin(FULL)
+    assert pin_of(decide(TOLERANT, table, None), table) is None
+    assert pin_of(decide(ask, make_table(), None), make_table()) is None
     embedding = replace(make_ask({"model": "llama"}, "/v1/embeddings"), session="s")
-    assert tier_to_pin(decide(embedding, make_table(*pools()), None)) is None
+    assert pin_of(decide(embedding, table, None), table) is None
 
 
 # --- models --------------------------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ def test_the_list_of_models_is_answered() -> None:
 )
 def test_embeddings_and_unknown_endpoints_go_by_model_alone(path: str, endpoint: Endpoint) -> None:
     ask = make_ask({"model": "llama", "input": "x" * 100_000}, path)
-    decision = decide(ask, make_table(make_pool("quantized"), make_pool(model="other")), FULL)
+    decision = decide(ask, make_table(make_pool("quantized"), make_pool(model="other")), Pin(FULL))
     assert (decision.endpoint, target(decision)) == (endpoint, "quantized/short")
     assert decision.reasons == (Reason.NOT_CLASSIFIED,)
     assert (decision.sensitivity, decision.budget, decision.pinned) == (None, None, None)
@@ -376,13 +376,11 @@ POOLS = st.lists(
 @given(
     fleet=POOLS,
     ask=st.sampled_from([SENSITIVE, NEUTRAL, TOLERANT, LONG, SHORT_TOLERANT_LONG, replace(NEUTRAL, model="qwen")]),
-    pin=st.none() | st.sampled_from(FormatTier),
+    pin=st.none() | st.builds(Pin, st.sampled_from(FormatTier), st.sampled_from((0.0, 50.0))),
     lost=st.sampled_from(LostTier),
     may=st.booleans(),
 )
-def test_promises_hold_for_any_fleet(
-    fleet: list[Pool], ask: Ask, pin: FormatTier | None, lost: LostTier, may: bool
-) -> None:
+def test_promises_hold_for_any_fleet(fleet: list[Pool], ask: Ask, pin: Pin | None, lost: LostTier, may: bool) -> None:
     policy = Policy(selection=SelectionRules(sensitive_may_use_quantized=may), sessions=SessionRules(lost_tier=lost))
     table = make_table(*fleet, policy=policy)
     decision = explain(ask, table, pin)
@@ -394,8 +392,8 @@ def test_promises_hold_for_any_fleet(
         return
     assert decision.pool in served
     assert decision.pool.ready_nodes > 0
-    of_pin = [pool for pool in served if pool.tier is pin]
-    if of_pin and decision.pool.tier is not pin:
+    of_pin = [pool for pool in served if pin and pool.tier is pin.tier]
+    if pin and of_pin and decision.pool.tier is not pin.tier:
         assert lost is LostTier.REPIN
         assert max(pool.max_context for pool in of_pin) < decision.pool.max_context
         assert Reason.TIER_UNAVAILABLE in decision.reasons
@@ -442,7 +440,7 @@ def test_explaining_says_how_much_less_would_fit_a_smaller_pool() -> None:
 
 def test_explaining_says_where_it_would_go_without_load_or_pin() -> None:
     assert "without load it would go to llama/full/short" in sentences(NEUTRAL, *pools(full_short=OVERLOADED))
-    assert "as a new session it would go to llama/quantized/short" in sentences(TOLERANT, *pools(), pin=FULL)
+    assert "as a new session it would go to llama/quantized/short" in sentences(TOLERANT, *pools(), pin=Pin(FULL))
 
 
 def test_explaining_decides_as_the_filter_does() -> None:
@@ -468,14 +466,14 @@ def test_without_loads_nothing_is_overridden_either() -> None:
 # --- quiescence ----------------------------------------------------------------------------------------------------
 
 
-def quiescing(tier: str, size: str = "short", *, nodes: int, settles_in: float = 30.0) -> Pool:
-    """A pool of two ready nodes, of which so many quiesce."""
-    return replace(make_pool(tier, size), quiescing_nodes=nodes, settles_in=settles_in)
+def quiescing(tier: str, size: str = "short", *, nodes: int, settles_in: float = 30.0, since: float = 100.0) -> Pool:
+    """A pool of two ready nodes, of which so many quiesce, the last one since `since`."""
+    return replace(make_pool(tier, size), quiescing_nodes=nodes, settles_in=settles_in, quiesces_since=since)
 
 
 def test_a_session_that_goes_on_keeps_to_settled_nodes_and_a_new_one_may_use_all() -> None:
     table = make_table(quiescing("full", nodes=1), make_pool("quantized"))
-    held, fresh = decide(SENSITIVE, table, FULL), decide(SENSITIVE, table, None)
+    held, fresh = decide(SENSITIVE, table, Pin(FULL)), decide(SENSITIVE, table, None)
     assert held.pool == fresh.pool
     assert (held.cluster, fresh.cluster) == ("llama/full/short/on_demand", "llama/full/short/on_demand@all")
     assert Reason.SETTLED_NODES_ONLY in held.reasons
@@ -484,7 +482,7 @@ def test_a_session_that_goes_on_keeps_to_settled_nodes_and_a_new_one_may_use_all
 
 def test_where_nothing_quiesces_all_go_to_the_pools_own_cluster() -> None:
     table = make_table(make_pool("full"))
-    for pin in (FULL, None):
+    for pin in (Pin(FULL), None):
         decision = decide(SENSITIVE, table, pin)
         assert decision.cluster == "llama/full/short/on_demand"
         assert Reason.SETTLED_NODES_ONLY not in decision.reasons
@@ -492,7 +490,7 @@ def test_where_nothing_quiesces_all_go_to_the_pools_own_cluster() -> None:
 
 def test_a_session_that_goes_on_leaves_a_pool_that_quiesces_whole_for_another_one_of_its_tier() -> None:
     table = make_table(quiescing("full", nodes=2), make_pool("full", "long"))
-    decision = decide(SENSITIVE, table, FULL)
+    decision = decide(SENSITIVE, table, Pin(FULL))
     assert target(decision) == "full/long"
     assert {a.pool: a.excluded_by for a in decision.alternatives}["llama/full/short/on_demand"] == "quiescing"
 
@@ -503,19 +501,46 @@ def test_a_tier_that_quiesces_whole_is_not_lost_and_says_when_to_come_again() ->
         quiescing("full", "long", nodes=2, settles_in=20.0),
         make_pool("quantized"),
     )
-    decision = decide(SENSITIVE, table, FULL)
+    decision = decide(SENSITIVE, table, Pin(FULL))
     assert decision.refusal is not None
     assert (decision.refusal.status, decision.refusal.code) == (503, "tier_quiescing")
     assert decision.refusal.retry_after == 20.0
     assert decision.reasons[0] is Reason.TIER_QUIESCING
     assert "20 s" in decision.refusal.message
-    assert tier_to_pin(decision) is None
+    assert pin_of(decision, table) is None
     assert decide(SENSITIVE, table, None).cluster == "llama/full/short/on_demand@all"
+
+
+def test_a_session_goes_on_where_all_quiesce_if_it_began_after_the_last_one_registered() -> None:
+    """Of one that began later the nodes have been what they are all the time."""
+    before, now = make_table(quiescing("full", nodes=2)), make_table(quiescing("full", nodes=2, since=101.0))
+    ask = replace(SENSITIVE, session="s")
+    first = decide(ask, before, None)
+    pin = pin_of(first, before)
+    assert (first.cluster, pin) == ("llama/full/short/on_demand@all", Pin(FULL, since=100.0))
+    assert decide(ask, before, pin).cluster == "llama/full/short/on_demand@100000"
+    another_came = decide(ask, now, pin)
+    assert another_came.reasons[0] is Reason.TIER_QUIESCING
+    assert decide(ask, now, pin_of(decide(ask, now, None), now)).cluster == "llama/full/short/on_demand@101000"
+
+
+def test_where_some_nodes_have_settled_a_session_that_began_later_keeps_to_these_all_the_same() -> None:
+    table = make_table(quiescing("full", nodes=1))
+    assert decide(SENSITIVE, table, Pin(FULL, since=100.0)).cluster == "llama/full/short/on_demand"
+
+
+def test_a_session_that_began_when_nothing_quiesced_is_not_new_to_any_node() -> None:
+    table = make_table(make_pool("full"))
+    pin = pin_of(decide(replace(SENSITIVE, session="s"), table, None), table)
+    assert pin == Pin(FULL, since=0.0)
+    assert decide(SENSITIVE, make_table(quiescing("full", nodes=2)), pin).reasons[0] is Reason.TIER_QUIESCING
+    unsaid = make_table(quiescing("full", nodes=2, since=0.0))  # by a control plane of an earlier version
+    assert decide(SENSITIVE, unsaid, pin).reasons[0] is Reason.TIER_QUIESCING
 
 
 def test_a_session_that_goes_to_the_other_tier_has_nothing_there_and_is_new() -> None:
     table = make_table(quiescing("quantized", nodes=2))
-    decision = decide(SENSITIVE, table, FULL)
+    decision = decide(SENSITIVE, table, Pin(FULL))
     assert decision.cluster == "llama/quantized/short/on_demand@all"
     assert Reason.TIER_UNAVAILABLE in decision.reasons
 
@@ -523,4 +548,4 @@ def test_a_session_that_goes_to_the_other_tier_has_nothing_there_and_is_new() ->
 def test_what_pins_do_not_bind_may_use_all_nodes() -> None:
     table = make_table(quiescing("full", nodes=2))
     ask = make_ask({"model": "llama", "input": "x"}, "/v1/embeddings")
-    assert decide(ask, table, FULL).cluster == "llama/full/short/on_demand@all"
+    assert decide(ask, table, Pin(FULL)).cluster == "llama/full/short/on_demand@all"

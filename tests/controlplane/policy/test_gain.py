@@ -9,7 +9,7 @@ import pytest
 from controlplane.fleet import form_fleet
 from controlplane.gateway import pool_clusters
 from controlplane.messages import pool, pool_message
-from controlplane.model import Decision, FormatTier, NodeSession, NodeSpec, Pool, Reason, ServedModel
+from controlplane.model import Decision, FormatTier, NodeSession, NodeSpec, Pin, Pool, Reason, ServedModel
 from controlplane.policy.decide import decide
 from controlplane.policy.explain import explain
 from controlplane.policy.gain import Learned, LearnedGain, Speeds, expected_gain, prior_gain, speed_of
@@ -108,7 +108,7 @@ def test_of_quantized_pools_alike_the_one_with_more_gain_is_chosen_and_a_fuller_
     marks = {a.pool: dict(a.scores)["gain"] for a in decision.alternatives}
     assert marks == {slow.name: pytest.approx(0.4), fast.name: pytest.approx(0.8)}
     assert decide(TOLERANT, make_table(slow, replace(fast, load=OVERLOADED)), None).pool == slow
-    assert decide(TOLERANT, make_table(slow, fast), QUANTIZED).pool == fast  # of a session's later requests too
+    assert decide(TOLERANT, make_table(slow, fast), Pin(QUANTIZED)).pool == fast  # of a session's later requests too
 
 
 def test_the_gain_counts_for_nobody_who_does_not_prefer_quantized_pools() -> None:
@@ -119,7 +119,7 @@ def test_the_gain_counts_for_nobody_who_does_not_prefer_quantized_pools() -> Non
 
 
 def test_a_pinned_session_stays_in_its_tier_whatever_it_gains() -> None:
-    decision = decide(TOLERANT, make_table(make_pool("full"), make_pool("quantized", gain=0.9)), QUANTIZED)
+    decision = decide(TOLERANT, make_table(make_pool("full"), make_pool("quantized", gain=0.9)), Pin(QUANTIZED))
     assert (target(decision), decision.reasons) == ("quantized/short", (Reason.SESSION_PINNED,))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.model import Ask, FormatTier, Reason
+from controlplane.model import Ask, FormatTier, Pin, Reason
 from controlplane.policy.decide import decide
 from controlplane.policy.faults import faults
 from controlplane.policy.identity import MAX_ID_CHARS
@@ -72,7 +72,7 @@ def test_a_tenants_preference_counts_unless_the_client_has_one_of_its_own() -> N
 
 
 def test_a_sessions_pin_is_stronger_than_any_preference() -> None:
-    decision = decide(asked(TOLERANT, x_headrace_format="quantized"), both_tiers(), FULL)
+    decision = decide(asked(TOLERANT, x_headrace_format="quantized"), both_tiers(), Pin(FULL))
     assert (decision.pool.tier, decision.reasons) == (FULL, (Reason.SESSION_PINNED,))
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from controlplane.model import Action, Ask, Decision, FormatTier, Reason
+from controlplane.model import Action, Ask, Decision, FormatTier, Pin, Reason
 from controlplane.policy.decide import decide, not_served
 from controlplane.policy.explain import explain
-from controlplane.policy.pins import tier_to_pin
+from controlplane.policy.pins import pin_of
 from support.asks import IDLE, make_chat, make_pool, make_table
 
 FULL, QUANTIZED, LONG = "llama/full/short/on_demand", "llama/quantized/short/on_demand", "llama/full/long/on_demand"
@@ -31,7 +31,7 @@ def outcome(decision: Decision) -> tuple[str, ...]:
         assert decision.pool is None
         assert decision.refusal is None
         assert decision.reasons[-1] is Reason.WAITING_FOR_ROOM
-        assert tier_to_pin(decision) is None
+        assert pin_of(decision, TABLE) is None
         return ("queue", *decision.waits_for)
     assert decision.pool is not None
     return (decision.pool.name,)
@@ -47,12 +47,12 @@ def outcome(decision: Decision) -> tuple[str, ...]:
         (NEUTRAL, None, (FULL, QUANTIZED), ("queue", FULL, QUANTIZED)),
         (TOLERANT, None, (QUANTIZED,), (FULL,)),
         (TOLERANT, None, (FULL, QUANTIZED), ("queue", QUANTIZED, FULL)),
-        (TOLERANT, FormatTier.FULL, (FULL,), ("queue", FULL)),
-        (SENSITIVE, FormatTier.QUANTIZED, (QUANTIZED,), ("queue", QUANTIZED)),
+        (TOLERANT, Pin(FormatTier.FULL), (FULL,), ("queue", FULL)),
+        (SENSITIVE, Pin(FormatTier.QUANTIZED), (QUANTIZED,), ("queue", QUANTIZED)),
     ],
 )
 def test_free_requests_spill_and_bound_ones_wait(
-    ask: Ask, pin: FormatTier | None, full_pools: tuple[str, ...], result: tuple[str, ...]
+    ask: Ask, pin: Pin | None, full_pools: tuple[str, ...], result: tuple[str, ...]
 ) -> None:
     assert outcome(decide(ask, TABLE, pin, without_room(*full_pools))) == result
 
@@ -65,21 +65,21 @@ def test_one_spills_to_a_larger_context_class_before_it_waits() -> None:
 def test_a_session_that_goes_on_waits_for_settled_nodes_though_others_have_room() -> None:
     pool = replace(make_pool("full", load=IDLE), quiescing_nodes=1)
     table, free = make_table(pool), without_room(FULL)
-    assert outcome(decide(SENSITIVE, table, FormatTier.FULL, free)) == ("queue", FULL)
+    assert outcome(decide(SENSITIVE, table, Pin(FormatTier.FULL), free)) == ("queue", FULL)
     new = decide(SENSITIVE, table, None, free)
     assert (new.action, new.cluster) == (Action.PASS, pool.open_cluster)
 
 
 def test_a_pool_that_cannot_serve_is_not_waited_for() -> None:
     table = make_table(make_pool("full", ready=0), make_pool("quantized", load=IDLE))
-    decision = decide(NEUTRAL, table, FormatTier.FULL, without_room(FULL, QUANTIZED))
+    decision = decide(NEUTRAL, table, Pin(FormatTier.FULL), without_room(FULL, QUANTIZED))
     assert decision.waits_for == ()
     assert decision.refusal is not None
     assert decision.refusal.status == 503
 
 
 def test_the_refusal_of_one_who_waits_no_longer_says_what_it_waited_for() -> None:
-    waiting = decide(TOLERANT, TABLE, FormatTier.FULL, without_room(FULL))
+    waiting = decide(TOLERANT, TABLE, Pin(FormatTier.FULL), without_room(FULL))
     for reason, words in ((Reason.WAIT_TOO_LONG, "waited 30.0 s"), (Reason.QUEUE_FULL, "too many requests wait")):
         decision = not_served(waiting, reason, 30.0, 5.0)
         assert decision.action is Action.REJECT

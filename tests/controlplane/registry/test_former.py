@@ -13,7 +13,7 @@ from controlplane.etcd.client import EtcdClient
 from controlplane.model import NodeSession, NodeSpec
 from controlplane.policy.settings import QuiescenceRules
 from controlplane.registry.codec import decode_session
-from controlplane.registry.former import settles_at
+from controlplane.registry.former import Quiescence, quiescence_of
 from controlplane.registry.keys import Keys
 from controlplane.registry.store import NodeStore
 from support.nodes import FORMATS, node
@@ -26,8 +26,12 @@ EXEMPTING = QuiescenceRules(seconds=60, exempt_same_engine=True)
 SAME = replace(node(), engine_instance="started 1")
 
 
-def session(spec: NodeSpec, settles: float = 0.0) -> NodeSession:
-    return NodeSession("s", spec, registered_at=900.0, settles_at=settles)
+NONE, ANEW, REST = Quiescence(), Quiescence(NOW, NOW + 60), Quiescence(NOW - 40, NOW + 20)
+
+
+def session(spec: NodeSpec, quiescence: Quiescence = NONE) -> NodeSession:
+    settles_at, since = quiescence.until, quiescence.since
+    return NodeSession("s", spec, registered_at=900.0, settles_at=settles_at, quiesces_since=since)
 
 
 # --- the rules -----------------------------------------------------------------------------------------------------
@@ -36,40 +40,40 @@ def session(spec: NodeSpec, settles: float = 0.0) -> NodeSession:
 @pytest.mark.parametrize(
     ("spec", "formers", "rules", "expected"),
     [
-        (node(), [], RULES, 0.0),
-        (node(), [session(node())], RULES, NOW + 60),
-        (node(format="int4-awq"), [session(node())], RULES, NOW + 60),
-        (node("b"), [session(node("a"))], RULES, NOW + 60),  # the same address under another id
-        (node(), [session(node())], OFF, 0.0),
-        (SAME, [session(SAME)], RULES, NOW + 60),  # the exemption is an option
+        (node(), [], RULES, NONE),
+        (node(), [session(node())], RULES, ANEW),
+        (node(format="int4-awq"), [session(node())], RULES, ANEW),
+        (node("b"), [session(node("a"))], RULES, ANEW),  # the same address under another id
+        (node(), [session(node())], OFF, NONE),
+        (SAME, [session(SAME)], RULES, ANEW),  # the exemption is an option
     ],
 )
 def test_whatever_was_there_before_quiesces(
-    spec: NodeSpec, formers: list[NodeSession], rules: QuiescenceRules, expected: float
+    spec: NodeSpec, formers: list[NodeSession], rules: QuiescenceRules, expected: Quiescence
 ) -> None:
-    assert settles_at(spec, formers, rules, NOW) == expected
+    assert quiescence_of(spec, formers, rules, NOW) == expected
 
 
 @pytest.mark.parametrize(
     ("formers", "expected"),
     [
-        ([session(SAME)], 0.0),
-        ([session(SAME, settles=NOW + 20)], NOW + 20),  # goes on with what is left
-        ([session(SAME, settles=NOW - 20)], 0.0),
-        ([session(replace(SAME, engine_instance="started 2"))], NOW + 60),
-        ([session(replace(SAME, engine_instance=""))], NOW + 60),
-        ([session(replace(SAME, labels={}))], NOW + 60),
-        ([session(SAME), session(replace(SAME, node_id="b"))], NOW + 60),  # another one was at the address meanwhile
+        ([session(SAME)], NONE),
+        ([session(SAME, REST)], REST),  # goes on with what is left
+        ([session(SAME, Quiescence(NOW - 80, NOW - 20))], NONE),
+        ([session(replace(SAME, engine_instance="started 2"))], ANEW),
+        ([session(replace(SAME, engine_instance=""))], ANEW),
+        ([session(replace(SAME, labels={}))], ANEW),
+        ([session(SAME), session(replace(SAME, node_id="b"))], ANEW),  # another one was at the address meanwhile
     ],
 )
 def test_with_the_option_only_what_proves_to_be_the_same_engine_is_exempt(
-    formers: list[NodeSession], expected: float
+    formers: list[NodeSession], expected: Quiescence
 ) -> None:
-    assert settles_at(SAME, formers, EXEMPTING, NOW) == expected
+    assert quiescence_of(SAME, formers, EXEMPTING, NOW) == expected
 
 
 def test_an_engine_that_proves_nothing_is_not_exempt() -> None:
-    assert settles_at(node(), [session(node())], EXEMPTING, NOW) == NOW + 60
+    assert quiescence_of(node(), [session(node())], EXEMPTING, NOW) == ANEW
 
 
 # --- in etcd -------------------------------------------------------------------------------------------------------
