@@ -114,6 +114,7 @@ class _Job:
     output_tokens: int
     stream: bool
     include_usage: bool
+    priority: int = 0
 
     @property
     def total_tokens(self) -> int:
@@ -285,6 +286,7 @@ class FakeEngine:
             output_tokens=output_tokens,
             stream=bool(asked.get("stream")),
             include_usage=bool((asked.get("stream_options") or {}).get("include_usage")),
+            priority=int(asked.get("priority") or 0),
         )
 
     def _check_model(self, asked: dict[str, Any]) -> None:
@@ -473,6 +475,13 @@ class _Server(uvicorn.Server):
 async def running_engine(shape: EngineShape | None = None, *, port: int = 0) -> AsyncIterator[FakeEngine]:
     """An engine in this event loop on a free port, or on `port` to come back where one was."""
     engine = FakeEngine(shape or EngineShape())
+    async with serving(engine, port=port):
+        yield engine
+
+
+@asynccontextmanager
+async def serving(engine: FakeEngine, *, port: int = 0) -> AsyncIterator[None]:
+    """Serves the engine; its URL is set."""
     # Without the protocol asyncio leaves Nagle's algorithm on, and answers in two parts wait 40 ms for the client.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -483,14 +492,14 @@ async def running_engine(shape: EngineShape | None = None, *, port: int = 0) -> 
     )
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL + 1)  # cut answers are meant
     server = _Server(config)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
-        await until(lambda: server.started or serving.done())
-        yield engine
+        await until(lambda: server.started or task.done())
+        yield
     finally:
         server.should_exit = server.force_exit = True
         for connection in list(server.server_state.connections):
             connection.transport.abort()
-        for task in list(server.server_state.tasks):
-            task.cancel()
-        await serving
+        for answering in list(server.server_state.tasks):
+            answering.cancel()
+        await task
