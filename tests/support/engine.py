@@ -2,7 +2,9 @@
 
 A request waits until a sequence slot and its KV tokens are free, is prefilled at `prefill_rate`, and then gives one
 token after another at `decode_rate`. KV tokens for prompt and output are taken at admission, so nothing is preempted.
-A token is four bytes. All durations are multiplied by `time_scale`; with 0 nothing waits but the event loop's turn.
+A token is four bytes. An answer ends at the request's cap with finish_reason `length`, or with `stop` where its
+`metadata.stop_after` says, as a model would by itself. All durations are multiplied by `time_scale`; with 0 nothing
+waits but the event loop's turn.
 """
 
 from __future__ import annotations
@@ -115,6 +117,7 @@ class _Job:
     stream: bool
     include_usage: bool
     priority: int = 0
+    finish_reason: str = "length"
 
     @property
     def total_tokens(self) -> int:
@@ -269,7 +272,8 @@ class FakeEngine:
         prompt_tokens = _tokens(prompt)
         room = self.shape.max_model_len - prompt_tokens
         wanted = asked.get("max_completion_tokens") or asked.get("max_tokens")
-        output_tokens = wanted or min(DEFAULT_OUTPUT_TOKENS, max(room, 0))
+        stop_after = (asked.get("metadata") or {}).get("stop_after")
+        output_tokens = wanted or min(stop_after or DEFAULT_OUTPUT_TOKENS, max(room, 0))
         if output_tokens > room or room <= 0:
             raise _BadRequestError(
                 400,
@@ -283,10 +287,11 @@ class FakeEngine:
             chat=chat,
             model=asked["model"],
             prompt_tokens=prompt_tokens,
-            output_tokens=output_tokens,
+            output_tokens=min(output_tokens, stop_after or output_tokens),
             stream=bool(asked.get("stream")),
             include_usage=bool((asked.get("stream_options") or {}).get("include_usage")),
             priority=int(asked.get("priority") or 0),
+            finish_reason="stop" if stop_after and stop_after <= output_tokens else "length",
         )
 
     def _check_model(self, asked: dict[str, Any]) -> None:
@@ -448,13 +453,13 @@ def _head(job: _Job) -> dict[str, Any]:
 
 
 def _chunk(job: _Job, token: str, *, finished: bool) -> dict[str, Any]:
-    choice: dict[str, Any] = {"index": 0, "finish_reason": "length" if finished else None}
+    choice: dict[str, Any] = {"index": 0, "finish_reason": job.finish_reason if finished else None}
     choice |= {"delta": {"role": "assistant", "content": token}} if job.chat else {"text": token}
     return {**_head(job), "choices": [choice]}
 
 
 def _whole_answer(job: _Job, text: str) -> dict[str, Any]:
-    choice: dict[str, Any] = {"index": 0, "finish_reason": "length"}
+    choice: dict[str, Any] = {"index": 0, "finish_reason": job.finish_reason}
     choice |= {"message": {"role": "assistant", "content": text}} if job.chat else {"text": text}
     return {**_head(job), "choices": [choice], "usage": _usage(job)}
 

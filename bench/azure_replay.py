@@ -1,0 +1,141 @@
+"""Replays a trace of real requests against one class of engines and against two, through the real system.
+
+    python bench/azure_replay.py TRACE.csv [TRACE.csv ...] [--seconds 90] [--rate 24] [--caps absent]
+
+The traces are the public Azure LLM inference traces of 2023 (TIMESTAMP, ContextTokens, GeneratedTokens; CC-BY 4.0,
+Patel et al., Splitwise, ISCA 2024), merged by time; a piece from their middle is sped up to `--rate` requests a second.
+`headrace up` with real Envoy and etcd; the engines batch as vLLM does (tests/support/batching.py), all with the same KV
+cache. Compared are the same number of engines
+
+- `one long`: all set up for 64K tokens with 16 sequences, as token-budget routing's papers have their baseline;
+- `one fitting`: all set up for what the trace needs (16K) with as many sequences as fit then;
+- `two`: some for 8K with 128 sequences, the rest for 64K with 16.
+
+Nothing here is a GPU: what is measured is how routing and batching work together, not how fast an engine is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import csv
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from batching_fleet import MODEL, Setup, fleet, preemptions
+from open_loop import Came, Due, quantile, send
+
+from support.batching import Physics
+from support.system import FREE_PORTS, running_system
+
+BYTES_PER_TOKEN = 4
+WARM_UP_SHARE = 0.2
+CLIENTS_CAP = 1024
+
+LONG = Physics(max_sequences=16, token_budget=8192)
+FITTING = replace(LONG, max_sequences=64, token_budget=16_384)
+SHORT = replace(LONG, max_sequences=128, token_budget=16_384)
+
+
+ARMS: dict[str, tuple[Setup, ...]] = {
+    "one long": (Setup(65_536, LONG, 4),),
+    "one fitting": (Setup(16_384, FITTING, 4),),
+    "two": (Setup(8_192, SHORT, 3), Setup(65_536, LONG, 1)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    at: float
+    prompt_tokens: int
+    output_tokens: int
+
+
+def read_traces(paths: Iterable[Path]) -> list[Traced]:
+    """In order; times in seconds from the first."""
+    rows = []
+    for path in paths:
+        with path.open() as lines:
+            for row in csv.DictReader(lines):
+                at = datetime.fromisoformat(row["TIMESTAMP"][:26]).timestamp()
+                rows.append(Traced(at, int(row["ContextTokens"]), int(row["GeneratedTokens"])))
+    rows.sort(key=lambda row: row.at)
+    return [replace(row, at=row.at - rows[0].at) for row in rows]
+
+
+def schedule(rows: Sequence[Traced], seconds: float, rate: float, caps: str) -> list[Due]:
+    """As many requests as `rate` asks for in `seconds`, from the middle of the trace, with its gaps and bursts."""
+    count = round(rate * seconds)
+    middle = rows[len(rows) // 2 - count // 2 :][:count]
+    begin, factor = middle[0].at, seconds / (middle[-1].at - middle[0].at)
+    return [Due((row.at - begin) * factor, "request", _body(row, caps)) for row in middle]
+
+
+def _body(row: Traced, caps: str) -> dict[str, Any]:
+    words = "the quick brown fox jumps over the lazy dog and goes on to "
+    size = row.prompt_tokens * BYTES_PER_TOKEN
+    cap = {"absent": {}, "actual": {"max_tokens": row.output_tokens}, "high": {"max_tokens": CLIENTS_CAP}}[caps]
+    return {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": (words * (size // len(words) + 1))[:size]}],
+        "temperature": 0.5,
+        "metadata": {"stop_after": row.output_tokens},
+        **cap,
+    }
+
+
+async def run(name: str, due: Sequence[Due], seconds: float) -> dict[str, Any]:
+    setups = ARMS[name]
+    async with running_system(FREE_PORTS) as system, fleet(system, setups) as urls:
+        came = await send(system.gateway, due)
+        row = figures(came, seconds, sum(setup.engines for setup in setups))
+        return {"fleet": name, **row, "preemptions": await preemptions(urls)}
+
+
+def figures(came: Sequence[Came], seconds: float, engines: int) -> dict[str, Any]:
+    """Of the requests that were due after the warm-up; those that were refused count as such and in no time."""
+    begin = WARM_UP_SHARE * seconds
+    counted = [each for each in came if each.due.at >= begin]
+    answered = [each for each in counted if each.status == 200]
+    within = [each for each in came if each.status == 200 and begin <= each.due.at + each.whole < seconds]
+    per_token = [(each.whole - each.first) / (each.output_tokens - 1) for each in answered if each.output_tokens > 1]
+    pools = Counter(each.headers.get("x-headrace-pool", "none").split("/")[2:3][0] for each in answered)
+    served = len(within) / (seconds - begin)
+    return {
+        "offered /s": round(len(counted) / (seconds - begin), 1),
+        "served /s": round(served, 1),
+        "engine-seconds per 1000": round(1000 * engines / served) if served else None,
+        "TTFT p50": round(quantile([each.first for each in answered], 0.5), 2),
+        "TTFT p99": round(quantile([each.first for each in answered], 0.99), 2),
+        "TPOT p99": round(quantile(per_token, 0.99), 3),
+        "refused": dict(Counter(str(each.status) for each in counted if each.status != 200)),
+        "to": dict(pools),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("traces", nargs="+", type=Path)
+    parser.add_argument("--seconds", type=float, default=90.0)
+    parser.add_argument("--rate", type=float, default=24.0, help="requests a second")
+    parser.add_argument("--caps", choices=("absent", "actual", "high"), default="absent")
+    parser.add_argument("--fleets", nargs="*", default=list(ARMS), choices=list(ARMS))
+    given = parser.parse_args()
+    due = schedule(read_traces(given.traces), given.seconds, given.rate, given.caps)
+    print(f"{len(due)} requests in {given.seconds:g} s, client's cap: {given.caps}")
+    for name in given.fleets:
+        began = time.monotonic()
+        print(json.dumps(asyncio.run(run(name, due, given.seconds))), f"({time.monotonic() - began:.0f} s)", flush=True)
+
+
+if __name__ == "__main__":
+    main()
