@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controlplane.fleet import Fleet
 from controlplane.ledger.composition import Assessment
+from controlplane.ledger.sla import FLEET, PoolAndTier, SlaRate
 from controlplane.model import FormatTier, Verdict
 from controlplane.policy.gain import expected_gain
 from controlplane.policy.settings import GainRules
+from controlplane.policy.sla import Judged, Judgement
 from headrace_protos.headrace.v1 import decision_pb2
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -87,6 +91,24 @@ class ControlPlaneMetrics:
         self._usage_missing = Counter(
             "headrace_usage_missing", "Answered requests without usage.", ("pool",), registry=registry
         )
+        self._judged = Counter(
+            "headrace_sla_requests",
+            "Requests by what became of their tier's promise, and why.",
+            ("pool", "qos_tier", "judgement", "cause"),
+            registry=registry,
+        )
+        self._goodput = Counter(
+            "headrace_goodput_tokens",
+            "Output tokens of requests that got what their tier is promised.",
+            ("pool", "qos_tier"),
+            registry=registry,
+        )
+        self._violation_rate = Gauge(
+            "headrace_sla_violation_rate",
+            "Share of the tier's requests in the window that violated its promise; absent while there are too few.",
+            ("pool", "qos_tier"),
+            registry=registry,
+        )
         self._ledger_up = Gauge("headrace_ledger_up", "1 while the ledger can be written, else 0.", registry=registry)
         self._ledger_waiting = Gauge(
             "headrace_ledger_waiting", "Decisions that wait to be written to the ledger.", registry=registry
@@ -110,10 +132,13 @@ class ControlPlaneMetrics:
             self._first_byte_seconds,
             self._tokens,
             self._usage_missing,
+            self._judged,
+            self._goodput,
         )
         self._fleet_pools: set[str] = set()
         self._shown_pools: set[str] = set()
         self._shown_gains: set[tuple[str, str, str]] = set()
+        self._shown_rates: set[tuple[str, str]] = set()
 
     def view_published(self, fleet: Fleet, nodes: int) -> None:
         self._views.inc()
@@ -209,6 +234,27 @@ class ControlPlaneMetrics:
             self._tokens.labels(pool, "completion").inc(outcome.completion_tokens)
         elif outcome.status == 200 and recorded.decision.pool:
             self._usage_missing.labels(pool).inc()
+
+    def request_judged(self, recorded: decision_pb2.RecordedDecision, judged: Judged | None) -> None:
+        """None is a request whose tier is not known."""
+        if judged is None:
+            return
+        labels = (self._pool_label(recorded.decision.pool), recorded.decision.qos_tier)
+        self._judged.labels(*labels, judged.judgement, judged.cause or "none").inc()
+        if judged.judgement is Judgement.MET:
+            self._goodput.labels(*labels).inc(recorded.outcome.completion_tokens)
+
+    def sla_measured(self, rates: Mapping[PoolAndTier, SlaRate]) -> None:
+        """A rate that is missing is not shown: it is not 0."""
+        shown: set[tuple[str, str]] = set()
+        for (pool, tier), rate in rates.items():
+            if rate.rate is not None and (pool == FLEET or pool in self._fleet_pools):
+                labels = (pool or "all", str(tier))
+                self._violation_rate.labels(*labels).set(rate.rate)
+                shown.add(labels)
+        for gone in self._shown_rates - shown:
+            self._violation_rate.remove(*gone)
+        self._shown_rates = shown
 
     def _pool_label(self, name: str) -> str:
         """`gone` is one that has left the fleet since its request began, or one that never was."""

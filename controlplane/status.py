@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from controlplane.ledger.composition import Assessment, Composition
 from controlplane.ledger.remedies import remedies
-from controlplane.model import FormatTier
+from controlplane.ledger.sla import PoolAndTier, SlaRate
+from controlplane.model import FormatTier, QosTier
 from controlplane.policy.gain import expected_gain, prior_gain
 from controlplane.view import View
 from headrace_protos.headrace.v1 import fleet_pb2
@@ -20,7 +21,8 @@ class Surroundings:
     """What `summarise` needs besides the view. Troubles and faults are None when all is well.
 
     `snapshot_version` is of what Envoys should hold, empty before the first; `now` is in Unix seconds.
-    `assessment` is the last one of what the traffic consists of; `ledger` is None where none is configured.
+    `assessment` is the last one of what the traffic consists of; `ledger` is None where none is configured. `sla` tells
+    whether QoS tiers get what they are promised.
     """
 
     version: str
@@ -34,6 +36,7 @@ class Surroundings:
     now: float
     assessment: Assessment | None = None
     ledger: fleet_pb2.LedgerStatus | None = None
+    sla: Mapping[PoolAndTier, SlaRate] = field(default_factory=dict)
 
 
 def summarise(view: View | None, around: Surroundings) -> fleet_pb2.GetStatusResponse:
@@ -53,6 +56,7 @@ def summarise(view: View | None, around: Surroundings) -> fleet_pb2.GetStatusRes
         gains=list(_gains(view)) if view else (),
         composition=_composition_message(around.assessment.composition) if around.assessment else None,
         ledger=around.ledger,
+        sla=list(_sla(around.sla)),
     )
 
 
@@ -70,6 +74,22 @@ def _gains(view: View) -> Iterable[fleet_pb2.Gain]:
             learned=known is not None and known.value is not None,
             prior=prior_gain(hardware_class, rules),
             comparable_seconds=known.seconds if known else 0.0,
+        )
+
+
+def _sla(rates: Mapping[PoolAndTier, SlaRate]) -> Iterable[fleet_pb2.SlaRate]:
+    """The fleet first, then its pools by name; in each the best tier first."""
+    tiers = list(QosTier)
+    for (pool, tier), rate in sorted(rates.items(), key=lambda item: (item[0][0], tiers.index(item[0][1]))):
+        yield fleet_pb2.SlaRate(
+            pool=pool,
+            qos_tier=tier,
+            violation_rate=rate.rate,
+            met=rate.met,
+            violated=rate.violated,
+            rejected=rate.rejected,
+            not_counted=rate.not_counted,
+            causes=dict(rate.causes),
         )
 
 

@@ -20,6 +20,7 @@ from controlplane.ledger.composition import CompositionWatch
 from controlplane.ledger.decisions import Decisions
 from controlplane.ledger.remedies import remedies
 from controlplane.ledger.sessions import SessionHistory
+from controlplane.ledger.sla import SlaWatch
 from controlplane.ledger.store import LedgerStore
 from controlplane.ledger.writer import LedgerWriter
 from controlplane.messages import timestamp
@@ -88,6 +89,7 @@ class ControlPlane:
         self._current = CurrentView(None)
         self._publisher = Publisher(settings.policy, self._current, self._publish, metrics.view_failed, time.time)
         self._composition = CompositionWatch(time.monotonic)
+        self._sla = SlaWatch(lambda: self._policy.sla, time.monotonic)
         self._clusters: tuple[PoolCluster, ...] = ()
         self._sessions = SessionHistory(settings.gateway.route_timeout)
         recorder = secrets.randbits(31)
@@ -197,6 +199,7 @@ class ControlPlane:
         self._metrics.view_published(view.fleet, len(view.sessions))
         self._metrics.gains_expected(view.fleet, view.table.policy.gain)
         self._composition.view_published(view.fleet)
+        self._sla.pools_published(pool.name for pool in view.fleet.pools)
 
     async def _until_heard(self) -> None:
         """Until filters had the time to come back to a control plane that has just started, and it has a view."""
@@ -222,6 +225,7 @@ class ControlPlane:
         self._crediting.request_finished(recorded)
         self._metrics.request_finished(recorded)
         self._composition.request_finished(recorded)
+        self._metrics.request_judged(recorded, self._sla.request_finished(recorded))
 
     @property
     def _policy(self) -> Policy:
@@ -255,6 +259,7 @@ class ControlPlane:
             if self._ledger is not None:
                 self._metrics.ledger_waiting(self._ledger.waiting)
             self._assess_composition()
+            self._metrics.sla_measured(self._sla.rates(time.monotonic()))
             await asyncio.sleep(TICK_SECONDS)
 
     def _assess_composition(self) -> None:
@@ -287,6 +292,7 @@ class ControlPlane:
                 filter_workers=tuple(sorted(self._fleet.filter_workers.value)),
                 now=time.time(),
                 assessment=self._composition.last,
+                sla=self._sla.rates(time.monotonic()),
                 ledger=self._ledger_status(),
             ),
         )

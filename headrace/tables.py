@@ -164,6 +164,9 @@ def show_status(status: fleet_pb2.GetStatusResponse) -> None:
         console.print(f"gain            {_gain(gain)}")
     if status.HasField("composition"):
         console.print(f"traffic         {_composition(status.composition)}")
+    for rate in status.sla:
+        if not rate.pool:
+            console.print(f"sla             {_sla(rate)}")
     if not status.conditions:
         console.print("[green]all is well[/]")
     for condition in status.conditions:
@@ -269,6 +272,18 @@ def _state(node: fleet_pb2.Node) -> str:
 def _ready(pool: fleet_pb2.Pool) -> str:
     quiescing = f", {pool.quiescing_nodes} [cyan]quiescing[/]" if pool.quiescing_nodes else ""
     return f"{pool.ready_nodes}/{pool.nodes}{quiescing}"
+
+
+def _sla(rate: fleet_pb2.SlaRate) -> str:
+    counted = rate.met + rate.violated
+    share = (
+        f"{rate.violation_rate:.1%} of {counted}"
+        if rate.HasField("violation_rate")
+        else f"{rate.violated} of {counted}"
+    )
+    causes = ", ".join(f"{count} {cause}" for cause, count in sorted(rate.causes.items()))
+    rejected = f", {rate.rejected} rejected" if rate.rejected else ""
+    return f"{rate.qos_tier}: {share} violated{rejected}{f' ({causes})' if causes else ''}"
 
 
 def _marked(text: str, *, overridden: bool) -> str:

@@ -23,6 +23,9 @@ USAGE_NAMESPACE = "headrace.usage"
 PROMPT_TOKENS_KEY = "prompt_tokens"
 COMPLETION_TOKENS_KEY = "completion_tokens"
 
+# What the access log has beside its own times: until the first byte of the answer's body, in microseconds.
+FIRST_CONTENT_TAG = "first_content_us"
+
 MOST_TOKENS = 2**31
 
 
@@ -50,6 +53,12 @@ def recorded_decision(
         outcome.node_session_id = session.session_id
     if common.HasField("time_to_first_upstream_rx_byte"):
         outcome.first_byte_seconds = _seconds(common.time_to_first_upstream_rx_byte)
+    if common.HasField("time_to_last_rx_byte"):
+        outcome.received_seconds = _seconds(common.time_to_last_rx_byte)
+    if (content := common.custom_tags.get(FIRST_CONTENT_TAG, "")).isascii() and content.isdigit():
+        outcome.first_content_seconds = int(content) / 1e6
+    if common.HasField("time_to_last_upstream_rx_byte"):
+        outcome.last_byte_seconds = _seconds(common.time_to_last_upstream_rx_byte)
     usage = metadata[USAGE_NAMESPACE] if USAGE_NAMESPACE in metadata else Struct()
     if (prompt_tokens := _tokens(usage, PROMPT_TOKENS_KEY)) is not None:
         outcome.prompt_tokens = prompt_tokens

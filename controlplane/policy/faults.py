@@ -46,6 +46,8 @@ def faults(policy: Policy) -> tuple[str, ...]:
 
     if policy.composition.clear_below > policy.composition.needs_full_above:
         found.append("composition.clear_below: must not be above needs_full_above")
+    if policy.sla.stale_seconds > policy.sla.window_seconds:
+        found.append("sla.stale_seconds: must not be above sla.window_seconds, which nothing older is in")
 
     found.extend(_tenant_faults(policy.tenants))
     found.extend(

@@ -6,13 +6,14 @@ Plain types with `annotated_types` bounds, so that the configuration can validat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from controlplane.model import Category, FormatTier, QosTier
+from controlplane.policy.sla import SlaRules
 from controlplane.policy.words import DEFAULT_WORDS, WORDS_VERSION, WordList
 
 Share = Annotated[float, Ge(0), Le(1)]
@@ -417,6 +418,7 @@ class Policy:
     sessions: SessionRules = SessionRules()
     tenants: TenantRules = TenantRules()
     composition: CompositionRules = CompositionRules()
+    sla: SlaRules = field(default_factory=SlaRules)
 
 
 REQUEST_ID_HEADERS = frozenset({"x-request-id", "x-correlation-id", "x-trace-id", "request-id", "traceparent"})

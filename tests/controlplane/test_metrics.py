@@ -8,10 +8,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from controlplane.fleet import form_fleet
 from controlplane.ledger.composition import Assessment, Composition
+from controlplane.ledger.sla import SlaRate
 from controlplane.metrics import ControlPlaneMetrics
-from controlplane.model import NodeLoad, NodeSession
+from controlplane.model import NodeLoad, NodeSession, QosTier
 from controlplane.policy.gain import Learned, LearnedGain
 from controlplane.policy.settings import Policy
+from controlplane.policy.sla import Cause, Judged, Judgement
 from headrace_protos.headrace.v1 import decision_pb2
 from support.nodes import node
 
@@ -99,6 +101,38 @@ def test_nothing_is_left_of_a_pool_that_is_gone_even_when_its_last_requests_end_
     assert value(registry, "headrace_requests_total", pool="gone", verdict="neutral", status="2xx") == 1
     metrics.view_published(FLEET, nodes=1)
     assert value(registry, "headrace_pool_running", pool=POOL) == 3
+
+
+def test_what_is_judged_of_requests_counts_by_pool_and_tier() -> None:
+    metrics, registry = new_metrics()
+    metrics.view_published(FLEET, nodes=1)
+    ended = recorded()
+    ended.decision.qos_tier = "guaranteed"
+    ended.outcome.completion_tokens = 30
+    late = Judged(Judgement.VIOLATED, Cause.FIRST_TOKEN)
+    for judged in (Judged(Judgement.MET), Judged(Judgement.MET), late, None):
+        metrics.request_judged(ended, judged)
+    labels = {"pool": POOL, "qos_tier": "guaranteed"}
+    assert value(registry, "headrace_sla_requests_total", **labels, judgement="met", cause="none") == 2
+    assert value(registry, "headrace_sla_requests_total", **labels, judgement="violated", cause="first_token") == 1
+    assert value(registry, "headrace_goodput_tokens_total", **labels) == 60
+
+
+def test_a_violation_rate_that_is_missing_is_not_shown() -> None:
+    metrics, registry = new_metrics()
+    metrics.view_published(FLEET, nodes=1)
+    key, fleet = (POOL, QosTier.STANDARD), ("", QosTier.STANDARD)
+    metrics.sla_measured({key: SlaRate(0.25), fleet: SlaRate(0.5), ("gone", QosTier.STANDARD): SlaRate(1.0)})
+    assert value(registry, "headrace_sla_violation_rate", pool=POOL, qos_tier="standard") == 0.25
+    assert value(registry, "headrace_sla_violation_rate", pool="all", qos_tier="standard") == 0.5
+    assert value(registry, "headrace_sla_violation_rate", pool="gone", qos_tier="standard") is None
+    metrics.sla_measured({key: SlaRate(None, met=3), fleet: SlaRate(0.0)})
+    assert value(registry, "headrace_sla_violation_rate", pool=POOL, qos_tier="standard") is None
+    assert value(registry, "headrace_sla_violation_rate", pool="all", qos_tier="standard") == 0.0
+    metrics.view_published(EMPTY, nodes=0)
+    metrics.sla_measured({fleet: SlaRate(1.0), key: SlaRate(1.0)})
+    assert value(registry, "headrace_sla_violation_rate", pool="all", qos_tier="standard") == 1.0
+    assert POOL.encode() not in generate_latest(registry)
 
 
 def test_the_state_of_the_surroundings_is_shown() -> None:

@@ -9,9 +9,11 @@ import pytest
 
 from controlplane.fleet import form_fleet
 from controlplane.ledger.composition import Assessment, Composition
-from controlplane.model import NodeLoad, NodeSession, Override
+from controlplane.ledger.sla import SlaRate
+from controlplane.model import NodeLoad, NodeSession, Override, QosTier
 from controlplane.policy.gain import Learned, LearnedGain
 from controlplane.policy.settings import Policy
+from controlplane.policy.sla import Cause
 from controlplane.policy.table import compile_table
 from controlplane.status import Surroundings, summarise
 from controlplane.view import View
@@ -152,3 +154,30 @@ def test_a_ledger_that_is_away_or_incomplete_is_a_condition() -> None:
     ledger.trouble = ""
     later = summarise(None, replace(HAPPY, ledger=ledger, now=5000.0))
     assert not [condition for condition in later.conditions if condition.name.startswith("ledger")]
+
+
+def test_rates_of_violations_are_shown_of_the_fleet_first_and_the_best_tier_first() -> None:
+    guaranteed, best_effort = QosTier.GUARANTEED, QosTier.BEST_EFFORT
+    rates = {
+        ("pool", best_effort): SlaRate(None, met=1),
+        ("pool", guaranteed): SlaRate(0.5, 5, 5, 3, 2, ((Cause.CLIENT_ERROR, 2), (Cause.WHOLE, 5))),
+        ("", best_effort): SlaRate(0.0, met=20),
+    }
+    shown = summarise(view_of("a"), replace(HAPPY, sla=rates)).sla
+    assert [(rate.pool, rate.qos_tier) for rate in shown] == [
+        ("", "best_effort"),
+        ("pool", "guaranteed"),
+        ("pool", "best_effort"),
+    ]
+    assert shown[1] == fleet_pb2.SlaRate(
+        pool="pool",
+        qos_tier="guaranteed",
+        violation_rate=0.5,
+        met=5,
+        violated=5,
+        rejected=3,
+        not_counted=2,
+        causes={"client_error": 2, "whole": 5},
+    )
+    assert shown[0].HasField("violation_rate")
+    assert not shown[2].HasField("violation_rate")

@@ -131,6 +131,30 @@ def test_a_status_says_what_the_traffic_is_and_what_quantized_formats_gain(capsy
     )
 
 
+def test_a_status_says_whether_tiers_get_what_they_are_promised(capsys: pytest.CaptureFixture[str]) -> None:
+    tables.show_status(
+        fleet_pb2.GetStatusResponse(
+            sla=[
+                fleet_pb2.SlaRate(
+                    qos_tier="guaranteed",
+                    violation_rate=0.02,
+                    met=98,
+                    violated=2,
+                    rejected=7,
+                    causes={"first_token": 2},
+                ),
+                fleet_pb2.SlaRate(qos_tier="standard", met=3, violated=1, not_counted=2, causes={"failed": 1}),
+                fleet_pb2.SlaRate(qos_tier="standard", pool="p", met=3),
+            ]
+        )
+    )
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines() if line.startswith("sla")]
+    assert lines == [
+        "sla             guaranteed: 2.0% of 100 violated, 7 rejected (2 first_token)",
+        "sla             standard: 1 of 4 violated (1 failed)",
+    ]
+
+
 def test_an_explanation_shows_every_part(capsys: pytest.CaptureFixture[str]) -> None:
     decision = decision_pb2.Decision(
         action="pass",

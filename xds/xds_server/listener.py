@@ -16,6 +16,7 @@ from headrace_protos.envoy.extensions.filters.http.ext_proc.v3 import ext_proc_p
 from headrace_protos.envoy.extensions.filters.http.router.v3 import router_pb2
 from headrace_protos.envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
 from headrace_protos.envoy.extensions.http.early_header_mutation.header_mutation.v3 import header_mutation_pb2
+from headrace_protos.envoy.type.tracing.v3 import custom_tag_pb2
 from xds_server.clusters import ACCESS_LOG, EXT_PROC
 from xds_server.gateway import INTERNAL_PREFIX, WISH_PREFIX, Gateway
 from xds_server.local_replies import local_reply_config
@@ -24,6 +25,9 @@ from xds_server.routes import HOST_SELECTIONS, PREVIOUS_HOSTS, ROUTES
 from xds_server.usage import json_usage, sse_usage
 
 LISTENER = "gateway"
+
+# How the access log names the time until the answer's first byte of content.
+FIRST_CONTENT_TAG = "first_content_us"
 
 _Manager = http_connection_manager_pb2.HttpConnectionManager
 _Mode = processing_mode_pb2.ProcessingMode
@@ -168,6 +172,12 @@ def _access_log() -> accesslog_pb2.AccessLog:
                     grpc_service={"envoy_grpc": {"cluster_name": ACCESS_LOG}},
                     buffer_flush_interval=timedelta(seconds=0.1),
                     buffer_size_bytes={"value": 65_536},
+                    custom_tags=[
+                        # The log's own time to the first byte is the headers', which engines send before they have any.
+                        custom_tag_pb2.CustomTag(
+                            tag=FIRST_CONTENT_TAG, value="%COMMON_DURATION(DS_RX_BEG:US_RX_BODY_BEG:us)%"
+                        )
+                    ],
                 ),
                 additional_request_headers_to_log=["x-request-id"],
             )

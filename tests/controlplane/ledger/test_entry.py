@@ -88,6 +88,24 @@ def test_a_token_count_is_a_whole_number(value: float, tokens: int) -> None:
     assert recorded_decision(entry(prompt_tokens=value), SessionHistory(60.0)).outcome.prompt_tokens == tokens
 
 
+def test_the_times_of_the_request_and_of_the_answers_content_are_kept_apart() -> None:
+    made = entry()
+    common = made.common_properties
+    common.time_to_last_rx_byte.FromMilliseconds(100)
+    common.time_to_last_upstream_rx_byte.FromMilliseconds(1400)
+    common.custom_tags["first_content_us"] = "750000"
+    outcome = recorded_decision(made, SessionHistory(60.0)).outcome
+    assert (outcome.received_seconds, outcome.first_byte_seconds) == (0.1, 0.25)
+    assert (outcome.first_content_seconds, outcome.last_byte_seconds) == (0.75, 1.4)
+
+
+@pytest.mark.parametrize("value", ["", "-", "-5", "1.5", "²", "٣"])
+def test_a_time_that_envoy_does_not_know_is_left_unset(value: str) -> None:
+    made = entry()
+    made.common_properties.custom_tags["first_content_us"] = value
+    assert not recorded_decision(made, SessionHistory(60.0)).outcome.HasField("first_content_seconds")
+
+
 def test_an_ipv6_upstream_has_brackets() -> None:
     made = entry()
     made.common_properties.upstream_remote_address.socket_address.address = "fd00::7"

@@ -1,0 +1,156 @@
+"""Watches whether the QoS tiers get what they are promised: the rate of violations over a sliding window, per pool.
+
+What a request's end says is `policy.sla`'s to judge. No I/O, no logging; the clock is passed in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from controlplane.model import Endpoint, QosTier
+from controlplane.policy.sla import Cause, Finished, Judged, Judgement, SlaRules, judge
+from headrace_protos.headrace.v1 import decision_pb2
+
+# What happened within so many seconds leaves the window together.
+SLOT_SECONDS = 1.0
+# In the place of a pool's name: all that is known of the tier, also of requests that no pool was found for.
+FLEET = ""
+
+# Envoy's own words for why it ended a request or an answer.
+_LEFT = frozenset({"downstream_connection_termination", "downstream_remote_reset"})
+_TIMED_OUT = frozenset(
+    {"upstream_request_timeout", "stream_idle_timeout", "duration_timeout", "upstream_max_stream_duration_reached"}
+)
+_CUT_SHORT = frozenset(
+    {"upstream_connection_termination", "upstream_remote_reset", "upstream_protocol_error", "local_reset"}
+)
+
+_ENDPOINTS = {str(endpoint): endpoint for endpoint in Endpoint}
+_TIERS = {str(tier): tier for tier in QosTier}
+
+PoolAndTier: TypeAlias = tuple[str, QosTier]
+
+
+@dataclass(frozen=True, slots=True)
+class SlaRate:
+    """Requests of a tier that ended within the window. `rate` is that of violations, 0 to 1; None is missing.
+
+    `causes` says of those that violated the target, and of those that do not count, why.
+    """
+
+    rate: float | None
+    met: int = 0
+    violated: int = 0
+    rejected: int = 0
+    not_counted: int = 0
+    causes: tuple[tuple[Cause, int], ...] = ()
+
+
+@dataclass(slots=True)
+class _Tally:
+    counts: Counter[Judged]
+    last_counted: float = float("-inf")
+
+
+class SlaWatch:
+    """`rules` gives those in force; `clock` gives seconds that never go back.
+
+    Each control plane judges by the requests of the Envoys that log to it: a sample of what the same pools do for all.
+    """
+
+    def __init__(self, rules: Callable[[], SlaRules], clock: Callable[[], float]) -> None:
+        self._rules = rules
+        self._clock = clock
+        self._pools: frozenset[str] = frozenset()
+        self._slots: deque[tuple[float, Counter[tuple[PoolAndTier, Judged]]]] = deque()
+        self._tallies: dict[PoolAndTier, _Tally] = {}
+
+    def pools_published(self, names: Iterable[str]) -> None:
+        """Only these are told apart: anybody who reaches the xDS port can send a name."""
+        self._pools = frozenset(names)
+
+    def request_finished(self, recorded: decision_pb2.RecordedDecision) -> Judged | None:
+        """What is judged of it; None of a request that no filter decided about, or whose tier is not known."""
+        tier = _TIERS.get(recorded.decision.qos_tier)
+        if tier is None:
+            return None
+        judged = judge(finished(recorded), self._rules().of(tier))
+        now = self._clock()
+        start = now // SLOT_SECONDS * SLOT_SECONDS
+        if not self._slots or self._slots[-1][0] != start:
+            self._slots.append((start, Counter()))
+            self._let_go(now)
+        pool = recorded.decision.pool
+        for name in (FLEET, pool) if pool in self._pools else (FLEET,):
+            key = (name, tier)
+            self._slots[-1][1][key, judged] += 1
+            tally = self._tallies.setdefault(key, _Tally(Counter()))
+            tally.counts[judged] += 1
+            if judged.judgement in _COUNTED:
+                tally.last_counted = now
+        return judged
+
+    def rates(self, now: float) -> Mapping[PoolAndTier, SlaRate]:
+        """Of each pool (FLEET for all together) and tier with requests in the window. `now` is by the same clock."""
+        self._let_go(now)
+        rules = self._rules()
+        return {key: _rate(tally, rules, now) for key, tally in self._tallies.items()}
+
+    def _let_go(self, now: float) -> None:
+        before = now - self._rules().window_seconds
+        while self._slots and self._slots[0][0] + SLOT_SECONDS <= before:
+            for (key, judged), count in self._slots.popleft()[1].items():
+                tally = self._tallies[key]
+                tally.counts[judged] -= count
+                if not tally.counts[judged]:
+                    del tally.counts[judged]
+                if not tally.counts:
+                    del self._tallies[key]
+
+
+_COUNTED = frozenset({Judgement.MET, Judgement.VIOLATED})
+
+
+def finished(recorded: decision_pb2.RecordedDecision) -> Finished:
+    """What there is to judge. How long a client takes to send its request is left out, and how slowly it reads."""
+    decision, outcome = recorded.decision, recorded.outcome
+    flags = frozenset(outcome.flags)
+    received = outcome.received_seconds  # 0 when it never was whole
+    left = outcome.status == 0 or bool(flags & _LEFT)
+    answered = outcome.HasField("last_byte_seconds") and not left
+    until = outcome.last_byte_seconds if answered else outcome.duration_seconds
+    first = outcome.first_content_seconds if outcome.HasField("first_content_seconds") else None
+    return Finished(
+        endpoint=_ENDPOINTS.get(decision.endpoint, Endpoint.OTHER),
+        status=outcome.status,
+        whole_seconds=max(until - received, 0.0),
+        first_token_seconds=None if first is None else max(first - received, 0.0),
+        output_tokens=outcome.completion_tokens if outcome.HasField("completion_tokens") else None,
+        stream=decision.stream,
+        refused=decision.HasField("refusal"),
+        client_left=left,
+        timed_out=bool(flags & _TIMED_OUT),
+        cut_short=bool(flags & _CUT_SHORT),
+    )
+
+
+def _rate(tally: _Tally, rules: SlaRules, now: float) -> SlaRate:
+    by_judgement: Counter[Judgement] = Counter()
+    causes: Counter[Cause] = Counter()
+    for judged, count in tally.counts.items():
+        by_judgement[judged.judgement] += count
+        if judged.cause:
+            causes[judged.cause] += count
+    met, violated = by_judgement[Judgement.MET], by_judgement[Judgement.VIOLATED]
+    says_something = met + violated >= rules.minimum_requests and now - tally.last_counted <= rules.stale_seconds
+    return SlaRate(
+        rate=violated / (met + violated) if says_something else None,
+        met=met,
+        violated=violated,
+        rejected=by_judgement[Judgement.REJECTED],
+        not_counted=by_judgement[Judgement.NOT_COUNTED],
+        causes=tuple(sorted(causes.items())),
+    )
