@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from controlplane.digests import session_digest
@@ -37,6 +41,12 @@ def timestamp(seconds: float) -> Timestamp:
     """From Unix seconds."""
     whole = int(seconds // 1)
     return Timestamp(seconds=whole, nanos=min(int((seconds - whole) * 1e9), 999_999_999))
+
+
+def as_fields(message: Message) -> dict[str, Any]:
+    """As JSON shows a message to people and scripts: with the names of its proto, and zero values where they mean
+    something."""
+    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
 
 
 # --- nodes ---------------------------------------------------------------------------------------------------------

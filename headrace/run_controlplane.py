@@ -6,16 +6,18 @@ import asyncio
 import logging
 import secrets
 import time
+from collections.abc import Mapping
 from contextlib import aclosing, suppress
 from importlib import metadata
 
-from controlplane.config.addresses import dialable
-from controlplane.config.settings import Settings
+from controlplane.config.addresses import dialable, is_loopback
+from controlplane.config.settings import AuthSettings, Settings
 from controlplane.crediting import Crediting
 from controlplane.etcd.client import EtcdClient
 from controlplane.fleet import pools_of
 from controlplane.gateway import is_led_to, pool_clusters, snapshot_of
 from controlplane.grpc_serving import Health, bind, new_server
+from controlplane.http_serving import Handler, serving_http
 from controlplane.ledger.composition import CompositionWatch
 from controlplane.ledger.decisions import Decisions
 from controlplane.ledger.remedies import remedies
@@ -34,11 +36,13 @@ from controlplane.registry.presence import WorkerPresence
 from controlplane.registry.store import NodeStore
 from controlplane.services import access_log, admin, fleet, registry
 from controlplane.services.access import BearerTokens
+from controlplane.services.surface import Surface
 from controlplane.status import Surroundings, summarise
 from controlplane.view import CurrentView, View
 from headrace.credentials import etcd_access, ledger_store, read_tokens, server_tls
+from headrace.probes import probes
 from headrace.signals import stop_requested
-from headrace.telemetry import metrics_port, new_metrics, telemetry
+from headrace.telemetry import new_metrics, telemetry
 from headrace_protos.envoy.service.accesslog.v3 import als_pb2_grpc
 from headrace_protos.headrace.v1 import admin_pb2_grpc, decision_pb2, fleet_pb2, fleet_pb2_grpc, registry_pb2_grpc
 from node_agent import backoff
@@ -69,6 +73,8 @@ class ControlPlane:
         self._settings = settings
         self._metrics = metrics
         self._started = time.monotonic()
+        self._tokens = _bearer_tokens(settings.control_plane.auth)
+        self._stopping = False
         keys = Keys(f"/headrace/v1/{settings.cluster}/")
         self._store = NodeStore(
             client,
@@ -127,14 +133,7 @@ class ControlPlane:
         fleet_server = new_server(
             [registry.SERVICE, fleet.SERVICE, admin.SERVICE],
             self._fleet_health,
-            interceptors=[
-                BearerTokens(
-                    node_tokens=read_tokens("control_plane.auth.node_tokens_file", control.auth.node_tokens_file),
-                    operator_tokens=read_tokens(
-                        "control_plane.auth.operator_tokens_file", control.auth.operator_tokens_file
-                    ),
-                )
-            ],
+            interceptors=[self._tokens],
         )
         registry_pb2_grpc.add_RegistryServicer_to_server(
             registry.RegistryServicer(
@@ -178,8 +177,22 @@ class ControlPlane:
                 for task in working:
                     task.cancel()
         finally:
+            self._stopping = True
             await self._set_ready(False)
             await asyncio.gather(fleet_server.stop(STOP_SECONDS), envoy_server.stop(STOP_SECONDS))
+
+    @property
+    def shown(self) -> Mapping[str, Handler]:
+        """What it shows over HTTP."""
+        control = self._settings.control_plane
+        trusts_strangers = is_loopback(control.metrics) or control.auth.insecure
+        return Surface(self._decisions, self._status, self._tokens, time.time, trusts_strangers=trusts_strangers).routes
+
+    def unready(self) -> str | None:
+        """Why it cannot serve; None when it can, also by what it knows while etcd or the ledger is away."""
+        if self._stopping:
+            return "this control plane is stopping"
+        return "the fleet has not been read from etcd yet" if self._current.value is None else None
 
     async def _publish(self, view: View) -> None:
         """Filters learn of a new cluster only when Envoys can lead to it: a request sent sooner would be refused.
@@ -311,6 +324,13 @@ class ControlPlane:
         )
 
 
+def _bearer_tokens(auth: AuthSettings) -> BearerTokens:
+    return BearerTokens(
+        node_tokens=read_tokens("control_plane.auth.node_tokens_file", auth.node_tokens_file),
+        operator_tokens=read_tokens("control_plane.auth.operator_tokens_file", auth.operator_tokens_file),
+    )
+
+
 def _ports(settings: Settings) -> tuple[str, ...]:
     """Addresses at which Headrace itself listens; those of all interfaces by the one of loopback."""
     control, ext_proc = settings.control_plane, settings.ext_proc
@@ -362,9 +382,9 @@ async def run_controlplane(settings: Settings) -> None:
     """Runs until SIGINT or SIGTERM."""
     registry_of_metrics = new_metrics()
     metrics = ControlPlaneMetrics(registry_of_metrics)
-    with (
-        telemetry(settings.telemetry, "controlplane"),
-        metrics_port(settings.control_plane.metrics, registry_of_metrics),
-    ):
+    with telemetry(settings.telemetry, "controlplane"):
         async with stop_requested() as stop, EtcdClient(etcd_access(settings.etcd)) as client:
-            await ControlPlane(settings, client, metrics, ledger_store(settings.ledger)).run(stop)
+            plane = ControlPlane(settings, client, metrics, ledger_store(settings.ledger))
+            routes = {**probes(registry_of_metrics, plane.unready), **plane.shown}
+            async with serving_http(settings.control_plane.metrics, routes):
+                await plane.run(stop)

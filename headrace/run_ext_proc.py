@@ -9,13 +9,15 @@ import socket
 
 from controlplane.config.settings import Settings
 from controlplane.errors import ConfigurationError
+from controlplane.http_serving import serving_http
 from ext_proc.metrics import FilterMetrics
 from ext_proc.redis_pins import RedisPins
 from ext_proc.server import FilterServer
 from headrace.credentials import control_planes, redis_access
 from headrace.one_machine import next_port
+from headrace.probes import probes
 from headrace.signals import stop_requested
-from headrace.telemetry import metrics_port, new_metrics, telemetry
+from headrace.telemetry import new_metrics, telemetry
 
 
 async def run_ext_proc(settings: Settings, worker: int) -> None:
@@ -29,7 +31,7 @@ async def run_ext_proc(settings: Settings, worker: int) -> None:
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     metrics = new_metrics()
-    with telemetry(settings.telemetry, "ext-proc"), metrics_port(next_port(settings.ext_proc.metrics, worker), metrics):
+    with telemetry(settings.telemetry, "ext-proc"):
         async with stop_requested() as stop:
             server = FilterServer(
                 _listen_address(settings, worker),
@@ -42,7 +44,8 @@ async def run_ext_proc(settings: Settings, worker: int) -> None:
                 max_wait=settings.gateway.max_wait,
                 session_store=_session_store(settings),
             )
-            await server.run(stop)
+            async with serving_http(next_port(settings.ext_proc.metrics, worker), probes(metrics, server.unready)):
+                await server.run(stop)
 
 
 def _session_store(settings: Settings) -> RedisPins | None:

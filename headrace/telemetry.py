@@ -1,4 +1,4 @@
-"""Logging, tracing and the metrics port of one process. No prompt and no secret is ever logged; nothing here could."""
+"""Logging, tracing and the metrics of one process. No prompt and no secret is ever logged; nothing here could."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from controlplane.config.addresses import joined_address, split_address
 from controlplane.config.settings import TelemetrySettings
 
 # For one batch with all its retries: a collector that is away must not keep a process from ending.
@@ -72,22 +71,3 @@ def new_metrics() -> CollectorRegistry:
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     return registry
-
-
-@contextmanager
-def metrics_port(address: str, registry: CollectorRegistry) -> Iterator[str]:
-    """Serves the registry at `address` over HTTP; yields the address with the port that was given for port 0.
-
-    Raises OSError when the address cannot be had.
-    """
-    host, port = split_address(address)
-    try:
-        server, thread = start_http_server(port, addr=host, registry=registry)
-    except OSError as error:
-        raise OSError(f"cannot serve metrics on {address}: {error.strerror}") from error
-    try:
-        yield joined_address(host, server.server_port)
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

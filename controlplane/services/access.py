@@ -1,4 +1,4 @@
-"""Who may call what: bearer tokens checked before any service runs.
+"""Who may call what: bearer tokens checked before any service runs, over gRPC and over HTTP.
 
 Nodes and filters carry a node token, people an operator token; operators may do what nodes may. Where no tokens are
 configured for a kind, anybody may (the configuration allows that on loopback only, unless told otherwise). Health and
@@ -26,6 +26,14 @@ class BearerTokens(grpc.aio.ServerInterceptor):
         self._operators = tuple(token.encode() for token in operator_tokens)
         self._nodes = tuple(token.encode() for token in node_tokens)
 
+    @property
+    def knows_operators(self) -> bool:
+        return bool(self._operators)
+
+    def admits_operator(self, authorization: str) -> bool:
+        """Whether this value of an `authorization` header shows an operator token."""
+        return _fits(authorization.encode("utf-8", "replace"), self._operators)
+
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
@@ -49,12 +57,15 @@ class BearerTokens(grpc.aio.ServerInterceptor):
 def _carries(metadata: Iterable[tuple[str, str | bytes]], accepted: Iterable[bytes]) -> bool:
     for name, value in metadata:
         if name == "authorization":
-            given = value.encode() if isinstance(value, str) else value
-            scheme, _, token = given.partition(b" ")
-            # Every token is compared, each in constant time, so that timing tells nothing.
-            fits = [hmac.compare_digest(token.strip(), candidate) for candidate in accepted]
-            return scheme.lower() == b"bearer" and any(fits)
+            return _fits(value.encode() if isinstance(value, str) else value, accepted)
     return False
+
+
+def _fits(authorization: bytes, accepted: Iterable[bytes]) -> bool:
+    scheme, _, token = authorization.partition(b" ")
+    # Every token is compared, each in constant time, so that timing tells nothing.
+    fits = [hmac.compare_digest(token.strip(), candidate) for candidate in accepted]
+    return scheme.lower() == b"bearer" and any(fits)
 
 
 def _refusing(handler: grpc.RpcMethodHandler[Any, Any], message: str) -> grpc.RpcMethodHandler[Any, Any]:

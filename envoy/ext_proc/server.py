@@ -46,6 +46,7 @@ class FilterServer:
         session_store: SharedStore | None = None,
     ) -> None:
         self._table: RoutingTable | None = None
+        self._stopping = False
         self._metrics = metrics
         self._own_pins = MemoryPins(clock=time.monotonic)
         self._shared_pins = (
@@ -68,6 +69,12 @@ class FilterServer:
             dice=dice,
         )
 
+    def unready(self) -> str | None:
+        """Why it cannot decide; None when it can."""
+        if self._stopping:
+            return "this filter is stopping"
+        return None if self._table is not None else "no control plane has sent a routing table yet"
+
     async def run(self, stop: asyncio.Event) -> None:
         """Raises ConfigurationError when the session store's server can never serve."""
         await self._transport.health.set_ready(False)
@@ -85,6 +92,7 @@ class FilterServer:
                 for task in working:
                     task.cancel()
         finally:
+            self._stopping = True
             # Nobody brings credits any more: who waits goes on, and waits in the engine.
             self._line.open_for_good()
             await self._transport.stop(STOP_SECONDS)

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import grpc
 import typer
-from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from controlplane.errors import HeadraceError, UnavailableError
 from controlplane.grpc_calling import ControlPlaneTarget
+from controlplane.messages import as_fields
 
 Answer = TypeVar("Answer")
 
@@ -60,8 +60,3 @@ def told(error: grpc.aio.AioRpcError, target: ControlPlaneTarget) -> HeadraceErr
 def print_json(message: Message) -> None:
     """The message with the names of its proto, and zero values where they mean something."""
     typer.echo(json.dumps(as_fields(message), indent=2, ensure_ascii=False))
-
-
-def as_fields(message: Message) -> dict[str, Any]:
-    """As `print_json` shows them."""
-    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Annotated
 
 import grpc
 import typer
-from google.protobuf.timestamp_pb2 import Timestamp
 
-from controlplane.config.quantities import parse_duration
-from controlplane.digests import session_digest
 from controlplane.grpc_calling import ControlPlaneTarget
-from controlplane.messages import timestamp
-from controlplane.policy.identity import tenant_of_name
+from controlplane.ledger.asking import UnreadableError, decisions_asked
+from controlplane.messages import as_fields
 from headrace import tables
-from headrace.commands.calling import as_fields, call, print_json, told
+from headrace.commands.calling import call, print_json, told
 from headrace.commands.options import AsJson, ConfigFile, ControlPlaneAddress, TokenFile, chosen_target
 from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
-
-_DIGEST = re.compile(r"id:[0-9a-f]{32}")
-_TENANT = re.compile(r"(?:name|key):.*")
 
 
 def decisions(
@@ -57,23 +49,25 @@ def decisions(
     """List decisions with their reasons and what became of the requests, the last first."""
     if limit == 0 and not follow:
         raise typer.BadParameter("must be at least 1, unless --follow is given", param_hint="--number")
-    status_from, status_to = _statuses(status)
-    request = fleet_pb2.ListDecisionsRequest(
-        limit=limit,
-        model=model,
-        pool=pool,
-        tier=tier,
-        tenant=tenant if not tenant or _TENANT.fullmatch(tenant) else tenant_of_name(tenant),
-        verdict=verdict,
-        reason=reason,
-        session=session if not session or _DIGEST.fullmatch(session) else session_digest(session),
-        request_id=request_id,
-        status_from=status_from,
-        status_to=status_to,
-        since=_moment(since, "--since"),
-        until=_moment(until, "--until"),
-        errors_only=errors,
-    )
+    words = {
+        "limit": str(limit),
+        "model": model,
+        "pool": pool,
+        "tier": tier,
+        "tenant": tenant,
+        "verdict": verdict,
+        "reason": reason,
+        "status": status,
+        "session": session,
+        "request_id": request_id,
+        "errors": "true" if errors else "",
+        "since": since,
+        "until": until,
+    }
+    try:
+        request = decisions_asked(words, time.time())
+    except UnreadableError as error:
+        raise typer.BadParameter(str(error), param_hint=f"--{error.name}") from None
     target = chosen_target(config, control_plane, token_file)
     if follow:
         with suppress(KeyboardInterrupt):
@@ -107,31 +101,3 @@ async def _follow(target: ControlPlaneTarget, request: fleet_pb2.ListDecisionsRe
 def _warn(ledger_trouble: str) -> None:
     if ledger_trouble:
         typer.echo(f"the ledger cannot be asked, these are from memory: {ledger_trouble}", err=True)
-
-
-def _statuses(text: str) -> tuple[int, int]:
-    """From and to. Raises BadParameter."""
-    if not text:
-        return 0, 0
-    if re.fullmatch(r"[1-5]xx", text):
-        return int(text[0]) * 100, int(text[0]) * 100 + 99
-    if re.fullmatch(r"[1-5][0-9][0-9]", text):
-        return int(text), int(text)
-    raise typer.BadParameter(f"{text!r} is no HTTP status; write one as 429, or a class as 5xx", param_hint="--status")
-
-
-def _moment(text: str, option: str) -> Timestamp | None:
-    """Raises BadParameter."""
-    if not text:
-        return None
-    with suppress(ValueError):
-        seconds = parse_duration(text)
-        assert isinstance(seconds, float)
-        return timestamp(max(time.time() - seconds, 0.0))
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is no time; write how long ago, as 10m, or when, as 2026-11-30T08:00", param_hint=option
-        ) from None
-    return timestamp((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())

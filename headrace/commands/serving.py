@@ -15,13 +15,15 @@ import typer
 import uvloop
 
 from controlplane.config.addresses import split_address
+from controlplane.http_serving import serving_http
 from controlplane.model import CapacityType
 from headrace.commands.options import ConfigFile, TokenFile, chosen_targets, read_settings
+from headrace.probes import probes
 from headrace.run_controlplane import run_controlplane
 from headrace.run_envoy import envoy_argv
 from headrace.run_ext_proc import run_ext_proc
 from headrace.signals import run_until_stopped
-from headrace.telemetry import metrics_port, new_metrics, telemetry
+from headrace.telemetry import new_metrics, telemetry
 from headrace.up import running_system, write_ready_file
 from node_agent.agent import run_until_signalled
 from node_agent.metrics import AgentMetrics
@@ -144,11 +146,13 @@ def node(
         _checked(split_address, metrics, "--metrics")
     gpus = read_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"))
     registry = new_metrics()
-    with (
-        telemetry(settings.telemetry, "node"),
-        nullcontext() if metrics is None else metrics_port(metrics, registry),
-    ):
-        uvloop.run(run_until_signalled(agent, gpus, AgentMetrics(registry, time.time)))
+
+    async def run() -> None:
+        async with nullcontext() if metrics is None else serving_http(metrics, probes(registry)):
+            await run_until_signalled(agent, gpus, AgentMetrics(registry, time.time))
+
+    with telemetry(settings.telemetry, "node"):
+        uvloop.run(run())
 
 
 def _checked(parse: Callable[[str], T], text: str, option: str) -> T:

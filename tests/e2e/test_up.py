@@ -195,12 +195,34 @@ async def test_a_node_joins_with_its_token_and_serves(secured: Secured) -> None:
         assert answer.headers["x-headrace-pool"] == "m/full/short/on_demand"
 
 
+async def test_over_http_too_operators_need_their_token_and_probes_and_metrics_do_not(secured: Secured) -> None:
+    async with httpx.AsyncClient(base_url=f"http://{secured.system.addresses['metrics']}", trust_env=False) as http:
+        for path in ("/healthz", "/livez", "/readyz", "/metrics"):
+            assert (await http.get(path)).status_code == 200
+        for path in ("/status", "/decisions/recent"):
+            for token in ({}, {"authorization": f"Bearer {NODE_TOKEN}"}):
+                answer = await http.get(path, headers=token)
+                assert answer.status_code == 401
+                assert "authorization: Bearer <operator token>" in answer.text
+        operator = {"authorization": f"Bearer {OPERATOR_TOKEN}"}
+        shown = (await http.get("/status", headers=operator)).json()
+        told = json.loads((await secured.headrace("status", "--json")).out)
+        for changing in ("uptime_seconds", "ledger"):
+            shown.pop(changing)
+            told.pop(changing)
+        assert shown == told
+        listed = (await http.get("/decisions/recent", params={"limit": "5"}, headers=operator)).json()
+        assert listed == json.loads((await secured.headrace("decisions", "-n", "5", "--json")).out)
+
+
 async def test_each_worker_has_metrics_and_health_of_its_own(secured: Secured) -> None:
     settings = _settings_of_parts(secured.system)
     async with httpx.AsyncClient(trust_env=False) as http:
         for worker in range(2):
             metrics = await http.get(f"http://{next_port(settings['ext_proc']['metrics'], worker)}/metrics")
             assert "headrace_feed_connected 1.0" in metrics.text
+            ready = await http.get(f"http://{next_port(settings['ext_proc']['metrics'], worker)}/readyz")
+            assert (ready.status_code, ready.text) == (200, "ok\n")
 
 
 async def test_a_killed_worker_comes_back(secured: Secured) -> None:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 
-import httpx
 import pytest
-from prometheus_client import Counter
 
 from controlplane.config.settings import TelemetrySettings
-from headrace.telemetry import metrics_port, new_metrics, telemetry
+from headrace.telemetry import telemetry
 
 
 @pytest.fixture(autouse=True)
@@ -70,24 +67,3 @@ print(time.monotonic() - ending)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert float(done.stdout) < 4
-
-
-def test_metrics_are_served_where_they_should_be_and_no_longer_than_that() -> None:
-    registry = new_metrics()
-    Counter("headrace_test", "A test.", registry=registry).inc()
-    with metrics_port("127.0.0.1:0", registry) as address:
-        text = httpx.get(f"http://{address}/metrics", trust_env=False).text
-        assert "headrace_test_total 1.0" in text
-        assert "process_resident_memory_bytes" in text
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"http://{address}/metrics", trust_env=False)
-
-
-def test_a_metrics_port_that_is_taken_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        with (
-            pytest.raises(OSError, match=f"cannot serve metrics on {address}: Address already in use"),
-            metrics_port(address, new_metrics()),
-        ):
-            pass
