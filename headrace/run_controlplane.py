@@ -19,6 +19,7 @@ from controlplane.gateway import is_led_to, pool_clusters, snapshot_of
 from controlplane.grpc_serving import Health, bind, new_server
 from controlplane.http_serving import Handler, serving_http
 from controlplane.ledger.composition import CompositionWatch
+from controlplane.ledger.decision_log import DecisionLog
 from controlplane.ledger.decisions import Decisions
 from controlplane.ledger.remedies import remedies
 from controlplane.ledger.sessions import SessionHistory
@@ -96,6 +97,7 @@ class ControlPlane:
         self._publisher = Publisher(settings.policy, self._current, self._publish, metrics.view_failed, time.time)
         self._composition = CompositionWatch(time.monotonic)
         self._sla = SlaWatch(lambda: self._policy.sla, time.monotonic)
+        self._decision_log = DecisionLog(settings.telemetry.log_decisions)
         self._clusters: tuple[PoolCluster, ...] = ()
         self._sessions = SessionHistory(settings.gateway.route_timeout)
         recorder = secrets.randbits(31)
@@ -238,7 +240,9 @@ class ControlPlane:
         self._crediting.request_finished(recorded)
         self._metrics.request_finished(recorded)
         self._composition.request_finished(recorded)
-        self._metrics.request_judged(recorded, self._sla.request_finished(recorded))
+        judged = self._sla.request_finished(recorded)
+        self._metrics.request_judged(recorded, judged)
+        self._decision_log.request_finished(recorded, judged)
 
     @property
     def _policy(self) -> Policy:

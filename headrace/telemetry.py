@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
@@ -35,10 +36,23 @@ class _JsonFormatter(logging.Formatter):
             "service": self._service,
             "logger": record.name,
             "message": record.getMessage(),
+            **_fields(record),
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return json.dumps(line)  # all in ASCII: other characters may end a line, or steer a terminal
+
+
+class _TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        fields = _fields(record)
+        return f"{super().format(record)} {json.dumps(fields)}" if fields else super().format(record)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    """What a structured line has besides its message, given as `extra={"fields": ...}`."""
+    fields: dict[str, Any] = getattr(record, "fields", {})
+    return fields
 
 
 @contextmanager
@@ -48,7 +62,7 @@ def telemetry(settings: TelemetrySettings, service: str) -> Iterator[None]:
     if settings.log_format == "json":
         handler.setFormatter(_JsonFormatter(service))
     else:
-        handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s {service} %(name)s: %(message)s"))
+        handler.setFormatter(_TextFormatter(f"%(asctime)s %(levelname)s {service} %(name)s: %(message)s"))
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     if settings.otlp_endpoint is None:

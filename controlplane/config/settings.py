@@ -226,11 +226,13 @@ class TelemetrySettings:
     """What Headrace says about itself.
 
     otlp_endpoint: URL of an OpenTelemetry collector's gRPC port; without one no spans are sent.
+    log_decisions: share of the requests of which the control plane logs decision and outcome in one line.
     """
 
     otlp_endpoint: HttpUrl | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
+    log_decisions: Annotated[float, Ge(0), Le(1)] = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -54,7 +55,10 @@ async def running_collector() -> AsyncIterator[Collector]:
 
 async def test_spans_of_decisions_and_registrations_reach_the_collector_without_prompts() -> None:
     async with running_collector() as collector:
-        config = FREE_PORTS + f"telemetry: {{otlp_endpoint: 'http://{collector.address}', log_format: json}}\n"
+        config = (
+            FREE_PORTS
+            + f"telemetry: {{otlp_endpoint: 'http://{collector.address}', log_format: json, log_decisions: 1.0}}\n"
+        )
         async with (
             running_engine(EngineShape(model="m")) as engine,
             running_system(config) as system,
@@ -65,6 +69,11 @@ async def test_spans_of_decisions_and_registrations_reach_the_collector_without_
             headers = {"authorization": "Bearer sk-secret-key", "x-session-id": "session-of-a-client"}
             response = await system.http.post("/v1/chat/completions", json=body, headers=headers)
             assert response.status_code == 200
+            await system.recorded(response)
+            log = system.log("control-plane")
+        decisions = [json.loads(line).get("decision", {}) for line in log.splitlines()]
+        (decision,) = (each for each in decisions if each.get("request_id") == response.headers["x-request-id"])
+        assert (decision["pool"], decision["status"], decision["sla"]) == ("m/full/short/on_demand", 200, "met")
         # The batches that were not sent yet are sent at the end.
         await until(lambda: any(s.name == "headrace.register" for s in collector.spans("headrace-controlplane")))
         await until(lambda: any(_pool_of(s) for s in collector.spans("headrace-ext-proc")))
@@ -76,6 +85,7 @@ async def test_spans_of_decisions_and_registrations_reach_the_collector_without_
         everything = b"".join(request.SerializeToString() for request in collector.received)
         for secret in (b"xylophonist", b"sk-secret-key", b"session-of-a-client"):
             assert secret not in everything
+            assert secret.decode() not in log
 
 
 def _pool_of(span: trace_pb2.Span) -> str:

@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 
@@ -50,6 +51,25 @@ def test_text_lines_name_the_service(capsys: pytest.CaptureFixture[str]) -> None
         logging.getLogger("a.b").info("not shown")
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith(" WARNING node a.b: beware")
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_fields_of_a_structured_line_are_json_in_one_line_whatever_they_hold(
+    log_format: Literal["text", "json"], capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = "a\n\x1b[31m\x9b\u2028\x85ü"
+    with telemetry(TelemetrySettings(log_format=log_format), "controlplane"):
+        logging.getLogger("a.b").info("decision", extra={"fields": {"decision": {"model": hostile}}})
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.isascii()
+    assert line.isprintable()
+    if log_format == "json":
+        assert json.loads(line)["decision"] == {"model": hostile}
+        assert json.loads(line)["message"] == "decision"
+    else:
+        start, _, fields = line.partition(" a.b: decision ")
+        assert start.endswith("INFO controlplane")
+        assert json.loads(fields) == {"decision": {"model": hostile}}
 
 
 def test_a_collector_that_is_away_keeps_no_process_from_ending() -> None:
