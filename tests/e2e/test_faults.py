@@ -256,6 +256,8 @@ async def test_a_killed_etcd_changes_nothing_for_running_traffic(system: Running
         async with steady_requests(system) as responses:
             etcd = system.pid_of("--initial-cluster")
             os.kill(etcd, signal.SIGKILL)
+            ready = await system.http.get(f"http://{system.addresses['metrics']}/readyz")
+            assert ready.status_code == 200  # it goes on serving what it knows
             await until(lambda: system.etcd_is_another_than(etcd), 30)
             await until(lambda: is_ready_again(system), 30)
         assert failures(responses) == []
