@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -50,7 +51,7 @@ def main() -> None:
     table = compile_table("1", pools, Policy())
     observer = Unobserved()
     line = Line(Credits(time.monotonic), observer, time.monotonic, max_wait=30.0)
-    router = Router(lambda: table, MemoryPins(time.monotonic), line, observer)
+    router = Router(lambda: table, MemoryPins(time.monotonic), line, observer, random.random)
     columns: list[list[float]] = []
     for size in SIZES:
         request = _chat(size)

@@ -19,6 +19,7 @@ from controlplane.model import (
     Pool,
     PoolLoad,
     ServedModel,
+    TierPressure,
 )
 from controlplane.policy.contexts import context_class_of
 from controlplane.policy.formats import fidelity_of, tier_of
@@ -55,13 +56,14 @@ class Fleet:
     """The fleet at one moment. Members are ordered by pool, then node id; pools by name.
 
     `overrides` are those in force, by pool name, and may name pools that are gone. `learned` is what gains and
-    throughputs rest on.
+    throughputs rest on. `pressures` are the whole fleet's, one for each QoS tier, or none where nobody has looked.
     """
 
     members: tuple[Member, ...]
     pools: tuple[Pool, ...]
     overrides: Mapping[str, Override] = field(default_factory=dict)
     learned: Learned = NOTHING_LEARNED
+    pressures: tuple[TierPressure, ...] = ()
 
     def members_of(self, pool: str) -> tuple[Member, ...]:
         return tuple(m for m in self.members if m.pool == pool)
@@ -182,8 +184,10 @@ def _pool_load(ready: Iterable[Member]) -> PoolLoad | None:
     )
 
 
-def _overridden(measured: PoolLoad | None, override: Override) -> PoolLoad:
+def _overridden(measured: PoolLoad | None, override: Override) -> PoolLoad | None:
     """What is neither measured nor overridden counts as none, as everywhere when deciding."""
+    if override.signals == ("sla_violation_rate",):
+        return measured
     measured = measured or PoolLoad(running=0, waiting=0)
     return PoolLoad(
         running=measured.running if override.running is None else override.running,

@@ -20,9 +20,13 @@ from controlplane.model import (
     Override,
     Pool,
     PoolLoad,
+    Pressure,
+    QosTier,
     Refusal,
     Sensitivity,
     ServedModel,
+    TierPressure,
+    WouldDo,
 )
 from headrace_protos.headrace.v1 import admin_pb2, decision_pb2, fleet_pb2, node_pb2
 
@@ -159,6 +163,28 @@ def pool(message: fleet_pb2.Pool) -> Pool:
         quiescing_nodes=message.quiescing_nodes,
         settles_in=message.settles_in_seconds,
         quiesces_since=message.quiesces_since,
+        pressures=tuple(map(_tier_pressure, message.pressures)),
+        missing_signals=tuple(message.missing_signals),
+    )
+
+
+def _tier_pressure(message: decision_pb2.Pressure) -> TierPressure:
+    return TierPressure(
+        tier=QosTier(message.qos_tier),
+        pressure=Pressure[message.state.upper()],
+        level=message.level,
+        signal=message.signal,
+        sla_violation_rate=message.sla_violation_rate if message.HasField("sla_violation_rate") else None,
+    )
+
+
+def pressure_message(pressure: TierPressure) -> decision_pb2.Pressure:
+    return decision_pb2.Pressure(
+        qos_tier=pressure.tier,
+        state=pressure.pressure.name.lower(),
+        level=pressure.level,
+        signal=pressure.signal,
+        sla_violation_rate=pressure.sla_violation_rate,
     )
 
 
@@ -192,6 +218,8 @@ def pool_message(pool: Pool) -> fleet_pb2.Pool:
         quiescing_nodes=pool.quiescing_nodes,
         settles_in_seconds=pool.settles_in,
         quiesces_since=pool.quiesces_since,
+        pressures=map(pressure_message, pool.pressures),
+        missing_signals=pool.missing_signals,
     )
 
 
@@ -202,6 +230,7 @@ def override_message(pool: str, override: Override, now: float) -> admin_pb2.Ove
         waiting=override.waiting,
         running=override.running,
         kv_cache_use=override.kv_cache_use,
+        sla_violation_rate=override.sla_violation_rate,
         expires_at=timestamp(override.expires_at),
         seconds_left=max(override.expires_at - now, 0.0),
     )
@@ -230,6 +259,21 @@ def decision_message(decision: Decision) -> decision_pb2.Decision:
         tenant=decision.tenant,
         qos_tier=decision.qos_tier or "",
         session=session_digest(decision.session) if decision.session else "",
+        pressure=pressure_message(decision.pressure) if decision.pressure else None,
+        pressed_pool=decision.pressed_pool,
+        output_limit=decision.output_limit or 0,
+        asked_model=decision.asked_model,
+        held_seconds=decision.held_seconds,
+        would_do=_would_do_message(decision.would_do) if decision.would_do else None,
+    )
+
+
+def _would_do_message(would_do: WouldDo) -> decision_pb2.WouldDo:
+    return decision_pb2.WouldDo(
+        action=would_do.action,
+        reasons=would_do.reasons,
+        pool=would_do.pool,
+        output_limit=would_do.output_limit or 0,
     )
 
 

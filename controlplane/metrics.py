@@ -30,6 +30,27 @@ class ControlPlaneMetrics:
         self._overridden_pools = Gauge(
             "headrace_overridden_pools", "Pools whose load an operator has overridden.", registry=registry
         )
+        self._pressure = Gauge(
+            "headrace_pool_pressure",
+            "How hard each pool is pressed for each QoS tier: 0 normal, 1 elevated, 2 critical.",
+            ("pool", "qos_tier"),
+            registry=registry,
+        )
+        self._pressure_level = Gauge(
+            "headrace_pool_pressure_level",
+            "0 where a tier's pressure begins to be elevated, 1 where it begins to be critical.",
+            ("pool", "qos_tier"),
+            registry=registry,
+        )
+        self._signals_missing = Gauge(
+            "headrace_pool_signals_missing", "Signals of pressure that no node reports.", ("pool",), registry=registry
+        )
+        self._fleet_pressure = Gauge(
+            "headrace_fleet_pressure",
+            "As headrace_pool_pressure, of the whole fleet.",
+            ("qos_tier",),
+            registry=registry,
+        )
         self._gains = Gauge(
             "headrace_quantized_gain",
             "Times that quantized nodes decode faster than full ones, as expected, by where that is from.",
@@ -127,6 +148,9 @@ class ControlPlaneMetrics:
             self._pool_nodes,
             self._pool_running,
             self._pool_waiting,
+            self._pressure,
+            self._pressure_level,
+            self._signals_missing,
             self._requests,
             self._request_seconds,
             self._first_byte_seconds,
@@ -149,6 +173,12 @@ class ControlPlaneMetrics:
             self._pool_nodes.labels(pool.name, "not_ready").set(pool.nodes - pool.ready_nodes)
             self._pool_running.labels(pool.name).set(pool.load.running if pool.load else 0)
             self._pool_waiting.labels(pool.name).set(pool.load.waiting if pool.load else 0)
+            self._signals_missing.labels(pool.name).set(len(pool.missing_signals))
+            for found in pool.pressures:
+                self._pressure.labels(pool.name, found.tier).set(found.pressure)
+                self._pressure_level.labels(pool.name, found.tier).set(found.level)
+        for found in fleet.pressures:
+            self._fleet_pressure.labels(found.tier).set(found.pressure)
         self._fleet_pools = {pool.name for pool in fleet.pools}
         for gone in self._shown_pools - self._fleet_pools:
             for metric in self._by_pool:

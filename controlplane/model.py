@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 
 class FormatTier(StrEnum):
@@ -29,6 +29,14 @@ class QosTier(StrEnum):
     GUARANTEED = "guaranteed"
     STANDARD = "standard"
     BEST_EFFORT = "best_effort"
+
+
+class Pressure(IntEnum):
+    """How hard a pool is pressed, in the order of severity."""
+
+    NORMAL = 0
+    ELEVATED = 1
+    CRITICAL = 2
 
 
 class Verdict(StrEnum):
@@ -65,6 +73,8 @@ class Action(StrEnum):
     """What is done with a request."""
 
     PASS = "pass"  # noqa: S105 - what is done, no password
+    DEGRADE = "degrade"  # send it with a cap on its output
+    FALLBACK = "fallback"  # send it to another model
     REJECT = "reject"
     QUEUE = "queue"  # wait until a pool that may serve it has room, then decide again
     ANSWER = "answer"  # Headrace answers itself, such as the list of models
@@ -161,26 +171,42 @@ class PoolLoad:
     kv_cache_use: float | None = None
 
 
-# The parts of a pool's load.
-SIGNALS = ("waiting", "running", "kv_cache_use")
+# What can be overridden: the parts of a pool's load, and the share of its requests that missed their targets.
+SIGNALS = ("waiting", "running", "kv_cache_use", "sla_violation_rate")
 
 
 @dataclass(frozen=True, slots=True)
 class Override:
     """What an operator has put in the place of a pool's measured load until `expires_at`, in Unix seconds.
 
-    The signals are as in PoolLoad; None leaves one as it is measured.
+    The signals are as in PoolLoad; the violation rate is every tier's. None leaves one as it is measured.
     """
 
     expires_at: float
     waiting: int | None = None
     running: int | None = None
     kv_cache_use: float | None = None
+    sla_violation_rate: float | None = None
 
     @property
     def signals(self) -> tuple[str, ...]:
         """Those of SIGNALS that it sets."""
         return tuple(signal for signal in SIGNALS if getattr(self, signal) is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class TierPressure:
+    """How hard a pool is pressed as one QoS tier has to take it.
+
+    `level` is 0 where the tier's `elevated_at` is reached and 1 where `critical_at` is, by `signal`, the one
+    that is nearest to it; empty where none is known. `sla_violation_rate` is the one that counts for the tier.
+    """
+
+    tier: QosTier
+    pressure: Pressure = Pressure.NORMAL
+    level: float = 0.0
+    signal: str = ""
+    sla_violation_rate: float | None = None
 
 
 _OPEN = "@all"
@@ -196,7 +222,8 @@ class Pool:
     signals of it that one has. `gain` is how many times faster its ready nodes are expected to decode than full ones of
     the same hardware; 1 in the full tier. Of the ready nodes `quiescing_nodes` take new sessions only, for `settles_in`
     seconds until the first of them takes all; sessions are new to all of them that began after `quiesces_since`, in
-    Unix seconds.
+    Unix seconds. `pressures` has one for each QoS tier, or none where nobody has looked; `missing_signals` names those
+    that nobody reports, which is not the same as all being well.
     """
 
     name: str
@@ -218,11 +245,19 @@ class Pool:
     quiescing_nodes: int = 0
     settles_in: float = 0.0
     quiesces_since: float = 0.0
+    pressures: tuple[TierPressure, ...] = ()
+    missing_signals: tuple[str, ...] = ()
 
     @property
     def settled_nodes(self) -> int:
         """The ready nodes that take requests of any session."""
         return self.ready_nodes - self.quiescing_nodes
+
+    def pressure_of(self, tier: QosTier) -> TierPressure:
+        for found in self.pressures:
+            if found.tier is tier:
+                return found
+        return TierPressure(tier)
 
     @property
     def open_cluster(self) -> str:
@@ -300,7 +335,8 @@ class Ask:
 
     `system`, `first_user` and `last_user` are bounded excerpts of the texts that tell about the task. `text` counts the
     bytes of all prompt text without data-URIs; `tool_bytes` those of tools and schemas; `token_ids` the tokens of a
-    prompt that is given as such. `output_cap` is the client's own limit on the output tokens of each of the `choices`.
+    prompt that is given as such. `output_cap` is the client's own limit on the output tokens of each of the `choices`,
+    `output_floor` how many it must be let have.
     `tenant` tells clients apart, by a name or by a digest of the credential; empty for one that shows neither.
     `preference` is the format tier that the client asks for.
     """
@@ -326,6 +362,7 @@ class Ask:
     reasoning: bool = False
     choices: int = 1
     output_cap: int | None = None
+    output_floor: int = 0
     stream: bool = False
     session: str | None = None
     tenant: str = ""
@@ -386,6 +423,12 @@ class Reason(StrEnum):
     WAITING_FOR_ROOM = "waiting_for_room"  # no pool that may serve it has room now
     WAIT_TOO_LONG = "wait_too_long"
     QUEUE_FULL = "queue_full"
+    SPOT_PREFERRED = "spot_preferred"  # by its QoS tier
+    SPOT_EVICTED = "spot_evicted"  # its QoS tier prefers spot, and pressure, failure or want of room kept it away
+    DEGRADED_UNDER_PRESSURE = "degraded_under_pressure"  # its output is capped
+    FELL_BACK_UNDER_PRESSURE = "fell_back_under_pressure"  # another model serves it
+    HELD_UNDER_PRESSURE = "held_under_pressure"  # it waits for the pressure to fall
+    OVERLOADED = "overloaded"  # its QoS tier is turned away
     NEEDS_LONG_CONTEXT = "needs_long_context"
     EXCEEDS_EVERY_CONTEXT = "exceeds_every_context"  # the engine is left to refuse or to shorten
     NOT_CLASSIFIED = "not_classified"  # embeddings and unknown endpoints: by model alone
@@ -426,12 +469,25 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class WouldDo:
+    """What QoS governance would have done with a request, had it not been a dry run."""
+
+    action: Action
+    reasons: tuple[Reason, ...]
+    pool: str = ""
+    output_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What is done with a request and every reason for it.
 
     `cluster` is Envoy's, of all or some of the pool's nodes. `waits_for` names the clusters that a request to be queued
     waits for, the best first; `waited_seconds` is how long one has waited that was. `qos_tier` is None where no tenant
-    could be read.
+    could be read. `pressure` is that of `pressed_pool`, by which its QoS tier was governed; None where it was not.
+    `output_limit` is in tokens of each choice; `asked_model` is the canonical model that another one stands in
+    for. A request to be queued that is held waits for at most `held_seconds` for the pressure to fall, without a claim
+    on room.
     """
 
     action: Action
@@ -452,3 +508,17 @@ class Decision:
     refusal: Refusal | None = None
     waits_for: tuple[str, ...] = ()
     waited_seconds: float = 0.0
+    pressure: TierPressure | None = None
+    pressed_pool: str = ""
+    output_limit: int | None = None
+    asked_model: str = ""
+    held_seconds: float = 0.0
+    would_do: WouldDo | None = None
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether the request goes to its pool now."""
+        return self.action in _SENT
+
+
+_SENT = frozenset({Action.PASS, Action.DEGRADE, Action.FALLBACK})

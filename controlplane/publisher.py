@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from controlplane.config.load import load_policy, policy_to_json
 from controlplane.errors import ConfigurationError
 from controlplane.fleet import form_fleet
+from controlplane.learning.pressures import PressureWatch
 from controlplane.learning.throughput import ThroughputLearner
 from controlplane.messages import pool_message
 from controlplane.model import Pool
@@ -53,6 +54,8 @@ class Publisher:
         on_view: Callable[[View], Awaitable[None]],
         on_fault: Callable[[], None],
         clock: Callable[[], float],
+        *,
+        pressures: PressureWatch,
     ) -> None:
         self._configured = configured
         self._current = current
@@ -60,6 +63,7 @@ class Publisher:
         self._on_fault = on_fault
         self._clock = clock
         self._learner = ThroughputLearner()
+        self._pressures = pressures
         self._latest: FleetState | None = None
         self._arrived = asyncio.Event()
         self._policy = _PolicyInForce(None, configured, overridden=False)
@@ -108,6 +112,7 @@ class Publisher:
         now = self._clock()
         learned = self._learner.observe(state.sessions.values(), state.loads, policy, now)
         fleet = form_fleet(state.sessions.values(), state.loads, policy, now, state.overrides, learned=learned)
+        fleet = self._pressures.observe(fleet, policy.qos, now)
         message = _table_message(fleet.pools, policy)
         return View(
             sessions=state.sessions,

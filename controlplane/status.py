@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from controlplane.ledger.composition import Assessment, Composition
 from controlplane.ledger.remedies import remedies
 from controlplane.ledger.sla import PoolAndTier, SlaRate
-from controlplane.model import FormatTier, QosTier
+from controlplane.messages import pressure_message
+from controlplane.model import FormatTier, Pressure, QosTier
 from controlplane.policy.gain import expected_gain, prior_gain
+from controlplane.policy.qos import Mode
 from controlplane.view import View
 from headrace_protos.headrace.v1 import fleet_pb2
 
@@ -57,6 +59,8 @@ def summarise(view: View | None, around: Surroundings) -> fleet_pb2.GetStatusRes
         composition=_composition_message(around.assessment.composition) if around.assessment else None,
         ledger=around.ledger,
         sla=list(_sla(around.sla)),
+        qos_mode=view.table.policy.qos.mode if view else "",
+        fleet_pressures=map(pressure_message, view.fleet.pressures) if view else (),
     )
 
 
@@ -160,6 +164,27 @@ def _ledger_conditions(ledger: fleet_pb2.LedgerStatus, now: float) -> Iterable[f
         )
 
 
+def _qos_conditions(view: View) -> Iterable[fleet_pb2.Condition]:
+    mode = view.table.policy.qos.mode
+    if mode is Mode.DISABLED:
+        return
+    if mode is Mode.DRY_RUN:
+        yield fleet_pb2.Condition(
+            name="qos_dry_run",
+            message="QoS tiers are not governed: decisions only say what would be done. Set policy.qos.mode to enabled",
+        )
+    for pool in view.fleet.pools:
+        for found in pool.pressures:
+            if found.pressure is not Pressure.NORMAL:
+                state = found.pressure.name.lower()
+                measure = view.table.policy.qos.of(found.tier).measure(found.pressure)
+                yield fleet_pb2.Condition(
+                    name=f"pressure_{state}",
+                    message=f"{pool.name}: {state} for {found.tier} at level {found.level:g}"
+                    f"{f' by {found.signal}' if found.signal else ''}; its requests there: {measure}",
+                )
+
+
 def _fleet_conditions(view: View, around: Surroundings) -> Iterable[fleet_pb2.Condition]:
     for pool_name, override in view.fleet.overrides.items():
         signals = ", ".join(f"{name} {getattr(override, name):g}" for name in override.signals)
@@ -178,6 +203,13 @@ def _fleet_conditions(view: View, around: Surroundings) -> Iterable[fleet_pb2.Co
                 name="pool_without_ready_node",
                 message=f"{pool.name}: none of its {pool.nodes} nodes gets traffic; `headrace nodes` says why",
             )
+        if pool.ready_nodes and pool.missing_signals:
+            yield fleet_pb2.Condition(
+                name="signals_missing",
+                message=f"{pool.name}: no node reports {' and '.join(pool.missing_signals)} lately, which counts as no "
+                "pressure; `headrace nodes` shows the last reports",
+            )
+    yield from _qos_conditions(view)
     if around.assessment is not None and around.assessment.is_trouble:
         yield fleet_pb2.Condition(
             name="fleet_composition",

@@ -18,6 +18,7 @@ from controlplane.fleet import pools_of
 from controlplane.gateway import is_led_to, pool_clusters, snapshot_of
 from controlplane.grpc_serving import Health, bind, new_server
 from controlplane.http_serving import Handler, serving_http
+from controlplane.learning.pressures import PressureWatch, nothing_known
 from controlplane.ledger.composition import CompositionWatch
 from controlplane.ledger.decision_log import DecisionLog
 from controlplane.ledger.decisions import Decisions
@@ -94,7 +95,14 @@ class ControlPlane:
             quiescence=lambda: self._policy.sessions.quiescence,
         )
         self._current = CurrentView(None)
-        self._publisher = Publisher(settings.policy, self._current, self._publish, metrics.view_failed, time.time)
+        self._publisher = Publisher(
+            settings.policy,
+            self._current,
+            self._publish,
+            metrics.view_failed,
+            time.time,
+            pressures=PressureWatch(nothing_known, settings.control_plane.heartbeat),
+        )
         self._composition = CompositionWatch(time.monotonic)
         self._sla = SlaWatch(lambda: self._policy.sla, time.monotonic)
         self._decision_log = DecisionLog(settings.telemetry.log_decisions)

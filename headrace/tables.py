@@ -13,6 +13,7 @@ from headrace_protos.headrace.v1 import admin_pb2, decision_pb2, fleet_pb2, node
 
 VERDICT_STYLES = {"sensitive": "magenta", "neutral": "white", "tolerant": "cyan"}
 TIER_STYLES = {"full": "magenta", "quantized": "cyan"}
+PRESSURE_STYLES = {"normal": "green", "elevated": "yellow", "critical": "red"}
 
 
 def show_nodes(nodes: Iterable[fleet_pb2.Node]) -> None:
@@ -51,6 +52,7 @@ def show_pools(pools: Iterable[fleet_pb2.Pool]) -> None:
         "running",
         "waiting",
         "KV cache",
+        "pressure",
         "room for",
     )
     for pool in pools:
@@ -67,19 +69,21 @@ def show_pools(pools: Iterable[fleet_pb2.Pool]) -> None:
             _marked(str(pool.load.running) if has_load else "?", overridden="running" in pool.overridden),
             _marked(str(pool.load.waiting) if has_load else "?", overridden="waiting" in pool.overridden),
             _marked(_share(pool.load) if has_load else "?", overridden="kv_cache_use" in pool.overridden),
+            _marked(_pressures(pool.pressures), overridden="sla_violation_rate" in pool.overridden),
             str(pool.free) if pool.HasField("free") else "?",
         )
     _print(table)
 
 
 def show_overrides(overrides: Iterable[admin_pb2.Override]) -> None:
-    table = _table("pool", "running", "waiting", "KV cache", "seconds left")
+    table = _table("pool", "running", "waiting", "KV cache", "SLA violations", "seconds left")
     for override in overrides:
         table.add_row(
             escape(override.pool),
             str(override.running) if override.HasField("running") else "-",
             str(override.waiting) if override.HasField("waiting") else "-",
             _share(override) if override.HasField("kv_cache_use") else "-",
+            f"{override.sla_violation_rate:.0%}" if override.HasField("sla_violation_rate") else "-",
             f"{override.seconds_left:.0f}",
         )
     _print(table)
@@ -158,6 +162,7 @@ def show_status(status: fleet_pb2.GetStatusResponse) -> None:
         console.print(
             f"envoy           {escape(envoy.node_id)} holds {envoy.acknowledged_version or 'nothing yet'}{rejected}"
         )
+    console.print(f"QoS tiers       {_qos_mode(status.qos_mode)}; fleet {_pressures(status.fleet_pressures)}")
     if status.HasField("ledger"):
         console.print(f"ledger          {_ledger(status.ledger)}", soft_wrap=True)
     for gain in status.gains:
@@ -181,6 +186,20 @@ def show_explanation(decision: decision_pb2.Decision) -> None:
     console.print(f"why: {escape(', '.join(decision.reasons))}")
     if decision.HasField("refusal"):
         console.print(f"[red]{decision.refusal.status} {decision.refusal.code}[/]: {escape(decision.refusal.message)}")
+    if decision.HasField("pressure"):
+        console.print(f"pressure: {pressure(decision)}")
+    if decision.asked_model:
+        console.print(f"{escape(decision.model)} stands in for {escape(decision.asked_model)}")
+    if decision.output_limit:
+        console.print(f"each choice may have {decision.output_limit} tokens")
+    if decision.HasField("would_do"):
+        would = decision.would_do
+        limit = f" with {would.output_limit} tokens" if would.output_limit else ""
+        where = f" to {escape(would.pool)}" if would.pool else ""
+        console.print(
+            f"[bold yellow]DRY RUN[/]: governed, it would be {would.action}{where}{limit}: "
+            f"{escape(', '.join(would.reasons))}"
+        )
     if decision.pinned:
         console.print(f"the session was pinned to {decision.pinned}")
     if decision.HasField("sensitivity"):
@@ -228,6 +247,29 @@ def tokens(outcome: decision_pb2.Outcome) -> str:
     if not outcome.HasField("prompt_tokens") and not outcome.HasField("completion_tokens"):
         return "-"
     return f"{outcome.prompt_tokens}+{outcome.completion_tokens}"
+
+
+def _qos_mode(mode: str) -> str:
+    return {"enabled": "governed", "dry_run": "[bold yellow]DRY RUN[/]"}.get(mode, "not governed")
+
+
+def _pressures(pressures: Iterable[decision_pb2.Pressure]) -> str:
+    """Each tier in its state; those in the same one together."""
+    states: dict[str, list[str]] = {}
+    for found in pressures:
+        states.setdefault(found.state, []).append(found.qos_tier)
+    if list(states) == ["normal"]:
+        return "[green]normal[/]"
+    shown = (f"[{PRESSURE_STYLES.get(state, 'white')}]{state}[/] for {', '.join(t)}" for state, t in states.items())
+    return "; ".join(shown) or "?"
+
+
+def pressure(decision: decision_pb2.Decision) -> str:
+    """By what a decision was governed."""
+    found = decision.pressure
+    by = f" by {found.signal}" if found.signal else ""
+    state = f"[{PRESSURE_STYLES.get(found.state, 'white')}]{found.state}[/]"
+    return f"{state} for {found.qos_tier} in {escape(decision.pressed_pool)}, level {found.level:.2f}{by}"
 
 
 def _ledger(ledger: fleet_pb2.LedgerStatus) -> str:

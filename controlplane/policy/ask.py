@@ -25,6 +25,7 @@ _MAX_TOKENS = 2**31 - 1
 _MAX_CHOICES = 1024
 _ABSENT = msgspec.Raw(b"null")
 
+_METHODS = frozenset({"POST", "PUT", "PATCH"})
 _ENDPOINTS = (
     ("/chat/completions", Endpoint.CHAT),
     ("/completions", Endpoint.COMPLETIONS),
@@ -62,6 +63,7 @@ class Body(msgspec.Struct):
     max_completion_tokens: Any = None
     max_tokens: Any = None
     max_output_tokens: Any = None
+    min_tokens: Any = None
     response_format: msgspec.Raw = _ABSENT
     text: msgspec.Raw = _ABSENT
     output_format: msgspec.Raw = _ABSENT
@@ -133,7 +135,7 @@ def parse(request: HttpRequest, policy: Policy) -> Ask | Refusal:
 def endpoint_of(method: str, path: str) -> Endpoint:
     """The API of a request by the end of its path, whatever stands before it."""
     bare = path.partition("?")[0].rstrip("/")
-    if method == "POST":
+    if method in _METHODS:
         for suffix, endpoint in _ENDPOINTS:
             if bare.endswith(suffix):
                 return endpoint
@@ -246,6 +248,7 @@ def _ask(endpoint: Endpoint, body: Body, request: HttpRequest, policy: Policy) -
         reasoning=_wants_reasoning(body),
         choices=min(max(1, _integer(body.n) or 1, _integer(body.best_of) or 1), _MAX_CHOICES),
         output_cap=_output_cap(body),
+        output_floor=_output_floor(body),
         stream=body.stream is True,
         session=_session(headers, body, policy),
         tenant=_tenant(headers, policy),
@@ -288,6 +291,15 @@ def _output_cap(body: Body) -> int | None:
         if cap is not None and cap > 0:  # llama.cpp reads -1 as no cap
             return min(cap, _MAX_TOKENS)
     return None
+
+
+def _output_floor(body: Body) -> int:
+    """vLLM refuses a cap below `min_tokens`, and Anthropic's API one that is not above what thinking may take."""
+    floor = _integer(body.min_tokens) or 0
+    if isinstance(body.thinking, dict):
+        thinking = _integer(body.thinking.get("budget_tokens")) or 0
+        floor = max(floor, thinking + 1 if thinking > 0 else 0)
+    return min(max(floor, 0), _MAX_TOKENS)
 
 
 def _tools(prompt: Prompt, body: Body) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from controlplane.policy.text import categorise
 FROM_CLIENT = "client cap"
 FROM_DEFAULT = "default"
 FROM_LEARNED = "learned"
+FROM_PRESSURE = "pressure"
 
 _MOST_TOKENS = 2**32 - 1
 

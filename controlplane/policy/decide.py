@@ -6,7 +6,7 @@ Pure: the same request, table and pin give the same decision, in the filter, in 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from controlplane.model import (
     Action,
@@ -21,20 +21,27 @@ from controlplane.model import (
     Reason,
     Refusal,
     Sensitivity,
+    WouldDo,
 )
-from controlplane.policy.budget import estimate, sequence_tokens
+from controlplane.policy.budget import FROM_PRESSURE, estimate, sequence_tokens
+from controlplane.policy.govern import UNGOVERNED, Course, Governing, course, governing, overloaded, without_fallback
 from controlplane.policy.preference import stated_preference
+from controlplane.policy.qos import Measure, Mode
 from controlplane.policy.select import (
     QUIESCING,
     Need,
+    Selection,
     need_of,
     need_of_preference,
     need_of_session,
     need_of_unclassified,
+    of_the_qos_tier,
     select,
 )
 from controlplane.policy.settings import LostTier
 from controlplane.policy.table import Candidate, RoutingTable
+
+_WAITING = frozenset({Reason.WAITING_FOR_ROOM, Reason.HELD_UNDER_PRESSURE})
 
 # A refusal names at most this many of the models that there are.
 _MODELS_NAMED = 10
@@ -48,8 +55,19 @@ def anywhere(_: str) -> bool:
     return True
 
 
-def decide(ask: Ask, table: RoutingTable, pin: Pin | None, free: Free = anywhere) -> Decision:
-    """What is done with a request. `pin` is what its session keeps to, None for a new one or none."""
+def decide(
+    ask: Ask,
+    table: RoutingTable,
+    pin: Pin | None,
+    free: Free = anywhere,
+    *,
+    waited_seconds: float = 0.0,
+    draw: float = 0.5,
+) -> Decision:
+    """What is done with a request. `pin` is what its session keeps to, None for a new one or none.
+
+    `waited_seconds` is how long it was let wait so far, `draw`, from 0 to 1, for the jitter of when to come back.
+    """
     tier = table.qos_tier_of(ask.tenant)
     if ask.endpoint is Endpoint.MODELS:
         return Decision(Action.ANSWER, ask.endpoint, "", (Reason.LISTED_MODELS,), qos_tier=tier)
@@ -61,7 +79,24 @@ def decide(ask: Ask, table: RoutingTable, pin: Pin | None, free: Free = anywhere
     candidates = table.pools_of(name)
     if not candidates:
         return refused(_unknown_model(name, table), Reason.UNKNOWN_MODEL, ask, model=_shown(name), qos_tier=tier)
-    return _choose(ask, candidates, table, pin, free)
+    by = (
+        None if table.policy.qos.mode is Mode.DISABLED else governing(ask, table.policy.qos, tier, waited_seconds, draw)
+    )
+    decision = _choose(ask, candidates, table, pin, free, by=by)
+    if table.policy.qos.mode is Mode.DRY_RUN:
+        return _tried(_choose(ask, candidates, table, pin, free), decision)
+    return decision
+
+
+def _tried(decision: Decision, governed: Decision) -> Decision:
+    """The decision as it is without governance, with what it would have been."""
+    where = governed.pool.name if governed.pool else ""
+    return replace(
+        decision,
+        pressure=governed.pressure,
+        pressed_pool=governed.pressed_pool,
+        would_do=WouldDo(governed.action, governed.reasons, where, governed.output_limit),
+    )
 
 
 def requested_model(ask: Ask, table: RoutingTable) -> str | None:
@@ -95,7 +130,8 @@ def refused(
 def not_served(waiting: Decision, reason: Reason, seconds: float, retry_after: float) -> Decision:
     """The refusal of a request that is to wait no longer; it has waited for `seconds`."""
     kind = f" in a {waiting.pinned.value} format" if waiting.pinned else ""
-    message = f"No node that serves `{waiting.model}`{kind} has room"
+    lack = "is under less load" if waiting.held_seconds else "has room"
+    message = f"No node that serves `{waiting.model}`{kind} {lack}"
     if reason is Reason.QUEUE_FULL:
         message += ", and too many requests wait for it"
     else:
@@ -103,7 +139,7 @@ def not_served(waiting: Decision, reason: Reason, seconds: float, retry_after: f
     return replace(
         waiting,
         action=Action.REJECT,
-        reasons=(reason, *(r for r in waiting.reasons if r is not Reason.WAITING_FOR_ROOM)),
+        reasons=(reason, *(r for r in waiting.reasons if r not in _WAITING)),
         waited_seconds=seconds,
         refusal=Refusal(
             429, "rate_limit_error", "no_capacity", f"{message}. Try again later.", retry_after=retry_after
@@ -111,64 +147,152 @@ def not_served(waiting: Decision, reason: Reason, seconds: float, retry_after: f
     )
 
 
-def _choose(ask: Ask, candidates: tuple[Candidate, ...], table: RoutingTable, pin: Pin | None, free: Free) -> Decision:
-    rules = table.policy.selection
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a request says of itself, as far as the candidates' model matters to it."""
+
+    need_from: Callable[[tuple[Candidate, ...]], Need]
     sensitivity: Sensitivity | None = None
     budget: Budget | None = None
-    extra: tuple[Reason, ...] = ()
-    need: Need
-    if ask.endpoint in {Endpoint.EMBEDDINGS, Endpoint.OTHER}:
-        pin = None
-        need = need_of_unclassified(candidates)
+    pin: Pin | None = None
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    action: Action
+    reasons: tuple[Reason, ...]
+    pool: Pool | None = None
+    waits_for: tuple[Pool, ...] = ()
+    refusal: Refusal | None = None
+
+
+def _choose(
+    ask: Ask,
+    candidates: tuple[Candidate, ...],
+    table: RoutingTable,
+    pin: Pin | None,
+    free: Free,
+    *,
+    by: Governing | None = None,
+    in_place_of: str = "",
+) -> Decision:
+    """`by` is None where QoS tiers are not governed; `in_place_of` is the model that the candidates' stands in for."""
+    read = _read(ask, candidates, table, pin)
+    if by is None:
+        need = read.need_from(candidates)
     else:
-        contexts = [c.pool.max_context for c in candidates if c.ready]
-        budget = estimate(ask, table.policy.budget, max(contexts, default=None))
-        tokens = sequence_tokens(budget, ask.choices)
-        sensitivity = table.classifier.classify(ask, budget.output_tokens // ask.choices)
-        lost = pin is not None and _is_lost(pin.tier, tokens, candidates)
-        repinned = lost and table.policy.sessions.lost_tier is LostTier.REPIN
-        if repinned:
-            extra = (Reason.TIER_UNAVAILABLE,)
-        if pin is not None and not repinned:
-            need = need_of_session(pin, tokens, candidates)
-        elif preference := stated_preference(ask, table):
-            need = need_of_preference(*preference, tokens, candidates, rules)
-        else:
-            need = need_of(sensitivity.verdict, tokens, candidates, rules)
+        need = of_the_qos_tier(read.need_from, candidates, by.tier, by.rules.spot)
     # Most have room, and are taken as they are in the table.
     candidates = tuple(c if free(_cluster(c.pool, need)) else replace(c, free=False) for c in candidates)
-    selection = select(need, candidates, rules.weights)
+    selection = select(need, candidates, table.policy.selection.weights)
+    if read.reasons:
+        more = tuple(reason for reason in read.reasons if reason not in selection.reasons)
+        selection = replace(selection, reasons=selection.reasons + more)
     model = candidates[0].pool.model
-    reasons = selection.reasons + tuple(reason for reason in extra if reason not in selection.reasons)
-    refusal: Refusal | None = None
-    if selection.waits_for:
-        reasons = (*reasons, Reason.WAITING_FOR_ROOM)
-    elif selection.pool is None:
-        quiescing = {found.pool for found in selection.alternatives if found.excluded_by == QUIESCING}
-        if quiescing:  # waiting helps for sure, and for how long is known
-            reasons = (Reason.TIER_QUIESCING, *reasons)
-            refusal = _tier_quiescing(model, min(c.pool.settles_in for c in candidates if c.pool.name in quiescing))
-        else:
-            reasons = (Reason.NO_READY_NODE, *reasons)
-            refusal = _no_ready_node(model, need.tier, rules.retry_after_seconds)
+    pressed = selection.pool or next(iter(selection.waits_for), None)
+    meets = UNGOVERNED
+    if by is not None and pressed is not None:
+        meets = course(ask, pressed, by, fell_back=bool(in_place_of))
+        if meets.measure is Measure.FALLBACK:
+            other = _fallen_back(ask, table, free, by, model)
+            if other is not None:
+                return other
+            meets = without_fallback(meets)
+    if by is not None and meets.measure is Measure.REJECT:
+        outcome = _Outcome(Action.REJECT, (Reason.OVERLOADED, *selection.reasons), refusal=overloaded(model, by))
+    elif meets.measure is Measure.QUEUE and pressed is not None:
+        outcome = _Outcome(Action.QUEUE, (*selection.reasons, Reason.HELD_UNDER_PRESSURE), waits_for=(pressed,))
+    else:
+        outcome = _sent(_outcome(selection, need, candidates, table), meets, fell_back=bool(in_place_of))
     return Decision(
-        action=Action.REJECT if refusal else Action.QUEUE if selection.waits_for else Action.PASS,
+        action=outcome.action,
         endpoint=ask.endpoint,
         model=model,
-        reasons=reasons,
-        pool=selection.pool,
-        cluster=_cluster(selection.pool, need) if selection.pool else "",
-        sensitivity=sensitivity,
-        budget=budget,
+        reasons=outcome.reasons,
+        pool=outcome.pool,
+        cluster=_cluster(outcome.pool, need) if outcome.pool else "",
+        sensitivity=read.sensitivity,
+        budget=_capped(read.budget, meets.output_limit, ask.choices),
         alternatives=selection.alternatives,
-        pinned=pin.tier if pin else None,
+        pinned=read.pin.tier if read.pin else None,
         session=ask.session,
         tenant=ask.tenant,
         qos_tier=table.qos_tier_of(ask.tenant),
         stream=ask.stream,
-        refusal=refusal,
-        waits_for=tuple(_cluster(pool, need) for pool in selection.waits_for),
+        refusal=outcome.refusal,
+        waits_for=tuple(_cluster(pool, need) for pool in outcome.waits_for),
+        pressure=meets.pressure,
+        pressed_pool=pressed.name if meets.pressure is not None and pressed is not None else "",
+        output_limit=meets.output_limit,
+        asked_model=in_place_of,
+        held_seconds=meets.held_seconds,
     )
+
+
+def _read(ask: Ask, candidates: tuple[Candidate, ...], table: RoutingTable, pin: Pin | None) -> _Read:
+    if ask.endpoint in {Endpoint.EMBEDDINGS, Endpoint.OTHER}:
+        return _Read(need_of_unclassified)
+    rules = table.policy.selection
+    contexts = [c.pool.max_context for c in candidates if c.ready]
+    budget = estimate(ask, table.policy.budget, max(contexts, default=None))
+    tokens = sequence_tokens(budget, ask.choices)
+    sensitivity = table.classifier.classify(ask, budget.output_tokens // ask.choices)
+    lost = pin is not None and _is_lost(pin.tier, tokens, candidates)
+    repinned = lost and table.policy.sessions.lost_tier is LostTier.REPIN
+
+    def need_from(usable: tuple[Candidate, ...]) -> Need:
+        if pin is not None and not repinned:
+            return need_of_session(pin, tokens, usable)
+        if preference := stated_preference(ask, table):
+            return need_of_preference(*preference, tokens, usable, rules)
+        return need_of(sensitivity.verdict, tokens, usable, rules)
+
+    return _Read(need_from, sensitivity, budget, pin, (Reason.TIER_UNAVAILABLE,) if repinned else ())
+
+
+def _outcome(selection: Selection, need: Need, candidates: tuple[Candidate, ...], table: RoutingTable) -> _Outcome:
+    """Of a request that no pressure stops."""
+    if selection.pool is not None:
+        return _Outcome(Action.PASS, selection.reasons, selection.pool)
+    if selection.waits_for:
+        reasons = (*selection.reasons, Reason.WAITING_FOR_ROOM)
+        return _Outcome(Action.QUEUE, reasons, waits_for=selection.waits_for)
+    model = candidates[0].pool.model
+    quiescing = {found.pool for found in selection.alternatives if found.excluded_by == QUIESCING}
+    if quiescing:  # waiting helps for sure, and for how long is known
+        settles_in = min(c.pool.settles_in for c in candidates if c.pool.name in quiescing)
+        reasons = (Reason.TIER_QUIESCING, *selection.reasons)
+        return _Outcome(Action.REJECT, reasons, refusal=_tier_quiescing(model, settles_in))
+    refusal = _no_ready_node(model, need.tier, table.policy.selection.retry_after_seconds)
+    return _Outcome(Action.REJECT, (Reason.NO_READY_NODE, *selection.reasons), refusal=refusal)
+
+
+def _sent(outcome: _Outcome, meets: Course, *, fell_back: bool) -> _Outcome:
+    """With what pressure does to a request that is sent, now or once it has room."""
+    action, reasons = outcome.action, outcome.reasons
+    if meets.output_limit is not None:
+        reasons = (*reasons, Reason.DEGRADED_UNDER_PRESSURE)
+    if fell_back:
+        reasons = (*reasons, Reason.FELL_BACK_UNDER_PRESSURE)
+    if action is Action.PASS and reasons is not outcome.reasons:
+        action = Action.FALLBACK if fell_back else Action.DEGRADE
+    return replace(outcome, action=action, reasons=reasons) if reasons is not outcome.reasons else outcome
+
+
+def _fallen_back(ask: Ask, table: RoutingTable, free: Free, by: Governing, model: str) -> Decision | None:
+    """The decision to have another model serve a request; None where it cannot."""
+    candidates = table.pools_of(by.rules.fallback_model or "")
+    if not candidates or candidates[0].pool.model == model:
+        return None
+    other = _choose(ask, candidates, table, None, free, by=by, in_place_of=model)
+    return None if other.action is Action.REJECT else other
+
+
+def _capped(budget: Budget | None, limit: int | None, choices: int) -> Budget | None:
+    if budget is None or limit is None:
+        return budget
+    return replace(budget, output_tokens=min(budget.output_tokens, limit * choices), output_from=FROM_PRESSURE)
 
 
 def _cluster(pool: Pool, need: Need) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from controlplane.model import Action, Ask, Decision, FormatTier, HttpRequest, Pin, Reason, Refusal
+from controlplane.model import Action, Ask, Decision, FormatTier, HttpRequest, Pin, Pressure, Reason, Refusal
 from controlplane.policy.ask import endpoint_of, parse
 from controlplane.policy.budget import sequence_tokens
 from controlplane.policy.decide import Free, anywhere, decide, refused
@@ -42,6 +42,7 @@ def would_change(
         *_another_gain(ask, table, pin, decision, free),
         *_no_load(ask, table, pin, decision),
         *_no_pin(ask, table, pin, decision, free),
+        *_no_pressure(ask, table, pin, decision, free),
     )
 
 
@@ -108,6 +109,15 @@ def _no_pin(ask: Ask, table: RoutingTable, pin: Pin | None, decision: Decision, 
     other = decide(ask, table, None, free)
     if _target(other) != _target(decision):
         yield f"as a new session it would go to {_target(other)}"
+
+
+def _no_pressure(ask: Ask, table: RoutingTable, pin: Pin | None, decision: Decision, free: Free) -> Iterator[str]:
+    if decision.pressure is None or decision.pressure.pressure is Pressure.NORMAL:
+        return
+    calm = compile_table(table.version, (replace(pool, pressures=()) for pool in table.pools), table.policy)
+    other = decide(ask, calm, pin, free)
+    if (other.action, _target(other)) != (decision.action, _target(decision)):
+        yield f"without pressure it would be {other.action.value} and go to {_target(other)}"
 
 
 def _and_send(decision: Decision, other: Decision) -> str:

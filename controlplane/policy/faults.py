@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from controlplane.policy.qos import qos_faults
 from controlplane.policy.settings import REQUEST_ID_HEADERS, SESSION_FIELD_ROOTS, GainRules, Policy, TenantRules
 
 # What is remembered at most of time that goes on evenly.
@@ -49,6 +50,7 @@ def faults(policy: Policy) -> tuple[str, ...]:
     if policy.sla.stale_seconds > policy.sla.window_seconds:
         found.append("sla.stale_seconds: must not be above sla.window_seconds, which nothing older is in")
 
+    found.extend(qos_faults(policy.qos))
     found.extend(_tenant_faults(policy.tenants))
     found.extend(
         f"sessions.headers: {name} names a request, not a session; leave it out"

@@ -5,7 +5,7 @@ Where pins are kept is no concern of the policy.
 
 from __future__ import annotations
 
-from controlplane.model import Action, Ask, Decision, Endpoint, Pin
+from controlplane.model import Ask, Decision, Endpoint, Pin
 from controlplane.policy.decide import requested_model
 from controlplane.policy.table import RoutingTable
 
@@ -28,8 +28,9 @@ def pin_key(ask: Ask, table: RoutingTable) -> str | None:
 def pin_of(decision: Decision, table: RoutingTable) -> Pin | None:
     """What the decision, by this table, fixes for its session's later requests; None for nothing.
 
-    Only classified requests pin: embeddings and unknown endpoints say nothing about the conversation.
+    Only classified requests pin: embeddings and unknown endpoints say nothing about the conversation, and a model that
+    stands in for another one says nothing about that one.
     """
-    if decision.action is not Action.PASS or decision.session is None or decision.sensitivity is None:
+    if not decision.is_sent or decision.asked_model or decision.session is None or decision.sensitivity is None:
         return None
     return Pin(decision.pool.tier, table.since) if decision.pool is not None else None

@@ -1,24 +1,17 @@
 """How hard a pool is pressed, as each QoS tier has to take it: a state per pool and tier that follows its signals.
 
 Pure: a step takes the state, a sample of the signals and the time, and gives the next state. What is done in a state is
-`shaping`'s.
+`govern`'s.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Annotated
 
 from annotated_types import Ge, Le
 
-
-class Pressure(IntEnum):
-    """In the order of severity."""
-
-    NORMAL = 0
-    ELEVATED = 1
-    CRITICAL = 2
+from controlplane.model import Pressure
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +110,25 @@ def _reached(signals: Signals, limits: Limits, margin: float) -> bool:
 
 def _at_least(value: float | None, limit: float | None, margin: float) -> bool:
     return value is not None and limit is not None and value >= limit - margin
+
+
+def level_of(signals: Signals, thresholds: Thresholds) -> tuple[float, str]:
+    """How far the foremost signal has gone from where its tier's pressure is elevated, 0, to where it is critical, 1,
+    and which one that is. Without the first limit the way begins at 0, without the second it ends at the largest share,
+    or at twice the first limit. A signal that is missing or has no limit does not count; 0 and no name without any."""
+    foremost, name = 0.0, ""
+    for each, largest in _LARGEST:
+        value = getattr(signals, each)
+        start, end = getattr(thresholds.elevated, each), getattr(thresholds.critical, each)
+        if value is None or (start is None and end is None):
+            continue
+        start = 0.0 if start is None else start
+        end = (largest or 2 * start) if end is None else end
+        gone = (value - start) / (end - start) if end > start else float(value >= end)
+        level = min(max(gone, 0.0), 1.0)
+        if not name or level > foremost:
+            foremost, name = level, each
+    return foremost, name
+
+
+_LARGEST = (("kv_cache_use", 1.0), ("waiting_per_node", None), ("sla_violation_rate", 1.0))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from controlplane.model import Alternative, FormatTier, Pin, Pool, Reason, Verdict
+from controlplane.model import Alternative, FormatTier, Pin, Pool, QosTier, Reason, Verdict
+from controlplane.policy.qos import SpotUse
 from controlplane.policy.settings import ScoreWeights, SelectionRules
 from controlplane.policy.table import Candidate
 
@@ -22,6 +23,7 @@ class Need:
     those of its pools that gain enough. A pool must hold `tokens` in one sequence. `preferred_rank` is the smallest
     context class that serves. `reasons` say why. What `goes_on` is a later request of a session that began at
     `since` or after: it is for nodes that have settled, or that it was new to.
+    `qos` is what its QoS tier asks for where tiers are governed.
     """
 
     tier: FormatTier | None
@@ -32,6 +34,17 @@ class Need:
     must_pay: bool = False
     goes_on: bool = False
     since: float = 0.0
+    qos: QosNeed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QosNeed:
+    """Which capacity a QoS tier's request is for, and whether it leaves pools where its tier's pressure is critical."""
+
+    tier: QosTier
+    on_demand_only: bool = False
+    prefers_spot: bool = False
+    leaves_critical: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +80,34 @@ def is_settled(need: Need, candidate: Candidate) -> bool:
     return not need.goes_on or pool.settled_nodes > 0 or need.since >= pool.quiesces_since > 0
 
 
+def is_for_the_qos_tier(need: Need, candidate: Candidate) -> bool:
+    return need.qos is None or not need.qos.on_demand_only or candidate.on_demand
+
+
+def is_not_pressed(need: Need, candidate: Candidate) -> bool:
+    """Pressure evicts, from spot nodes as from others, as long as there is another pool to go to."""
+    return need.qos is None or not need.qos.leaves_critical or need.qos.tier not in candidate.critical_for
+
+
 CONTEXT_TOO_SMALL = "context_too_small"
 QUIESCING = "quiescing"
+SPOT = "spot"
+CRITICAL_PRESSURE = "critical_pressure"
 FILTERS: tuple[tuple[str, Callable[[Need, Candidate], bool]], ...] = (
     ("no_ready_node", is_ready),
     ("other_tier", has_the_tier),
     (CONTEXT_TOO_SMALL, holds_the_request),
     (QUIESCING, is_settled),
+    (SPOT, is_for_the_qos_tier),
+    (CRITICAL_PRESSURE, is_not_pressed),
 )
 
 
 # --- scores: 0 to 1, how well a pool serves -----------------------------------------------------------------------
+
+
+def spot(need: Need, candidate: Candidate) -> float:
+    return 1.0 if need.qos is not None and need.qos.prefers_spot and not candidate.on_demand else 0.0
 
 
 def room(need: Need, candidate: Candidate) -> float:
@@ -119,6 +149,7 @@ def fidelity(_: Need, candidate: Candidate) -> float:
 
 # Named as their weights are in ScoreWeights.
 SCORES: tuple[tuple[str, Callable[[Need, Candidate], float]], ...] = (
+    ("spot", spot),
     ("room", room),
     ("tier", tier),
     ("context", context),
@@ -183,6 +214,8 @@ def _reasons_of(
 ) -> tuple[Reason, ...]:
     """Why the chosen pool is not the one that was preferred."""
     reasons: list[Reason] = []
+    if need.qos is not None and need.qos.prefers_spot:
+        reasons.append(Reason.SPOT_EVICTED if chosen.on_demand else Reason.SPOT_PREFERRED)
     if need.goes_on and chosen.pool.quiescing_nodes and chosen.pool.settled_nodes:
         reasons.append(Reason.SETTLED_NODES_ONLY)
     if tier(need, chosen) < 1.0:
@@ -198,6 +231,36 @@ def _reasons_of(
 
 
 # --- what a request needs ------------------------------------------------------------------------------------------
+
+
+def of_the_qos_tier(
+    need_from: Callable[[tuple[Candidate, ...]], Need], candidates: tuple[Candidate, ...], tier: QosTier, use: SpotUse
+) -> Need:
+    """The need of a QoS tier's request; `need_from` gives what it is among those candidates that the tier may use.
+
+    Spot nodes that are the last resort count only where they can serve it and no on-demand pool could."""
+    on_demand = tuple(c for c in candidates if c.on_demand)
+    mixed = len(on_demand) < len(candidates)
+    usable = on_demand if mixed and use is not SpotUse.PREFERRED else candidates
+    need = need_from(usable)
+    if usable is on_demand and use is SpotUse.LAST and not _could_serve(need, usable):
+        other = need_from(candidates)
+        if _could_serve(other, candidates) or not any(c.ready for c in on_demand):
+            usable, need = candidates, other
+    if not mixed and not any(c.critical_for for c in candidates):
+        return replace(need, qos=QosNeed(tier))
+    serving = [c for c in usable if _excluded_by(need, c) is None]
+    leaves = any(tier in c.critical_for for c in serving) and any(tier not in c.critical_for for c in serving)
+    prefers = use is SpotUse.PREFERRED and any(
+        not c.on_demand and has_the_tier(need, c) and holds_the_request(need, c) for c in candidates
+    )
+    return replace(need, qos=QosNeed(tier, usable is not candidates, prefers, leaves))
+
+
+def _could_serve(need: Need, usable: tuple[Candidate, ...]) -> bool:
+    if Reason.EXCEEDS_EVERY_CONTEXT in need.reasons:
+        return False
+    return any(_excluded_by(need, c) in {None, QUIESCING} for c in usable)
 
 
 def need_of_unclassified(candidates: tuple[Candidate, ...]) -> Need:

@@ -13,6 +13,7 @@ from typing import Annotated
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from controlplane.model import Category, FormatTier, QosTier
+from controlplane.policy.qos import QosRules
 from controlplane.policy.sla import SlaRules
 from controlplane.policy.words import DEFAULT_WORDS, WORDS_VERSION, WordList
 
@@ -267,8 +268,9 @@ class LoadLimits:
 @dataclass(frozen=True, slots=True)
 class ScoreWeights:
     """Weights of the marks (each 0 to 1) by which pools are compared. By default each of
-    the first three outweighs all below it (context up to three classes)."""
+    the first four outweighs all below it (context up to three classes)."""
 
+    spot: Annotated[float, Ge(0)] = 32  # of requests whose QoS tier prefers spot nodes
     room: Annotated[float, Ge(0)] = 16
     tier: Annotated[float, Ge(0)] = 8
     context: Annotated[float, Ge(0)] = 4
@@ -415,6 +417,7 @@ class Policy:
     gain: GainRules = GainRules()
     selection: SelectionRules = SelectionRules()
     waiting: WaitingRules = WaitingRules()
+    qos: QosRules = field(default_factory=QosRules)
     sessions: SessionRules = SessionRules()
     tenants: TenantRules = TenantRules()
     composition: CompositionRules = CompositionRules()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from controlplane.model import CapacityType, FormatTier, Pool, QosTier
+from controlplane.model import CapacityType, FormatTier, Pool, Pressure, QosTier
 from controlplane.policy.classify import Classifier, compile_rules
 from controlplane.policy.formats import fidelity_of
 from controlplane.policy.identity import tenant_of_name
@@ -19,7 +19,8 @@ class Candidate:
     `context_rank` counts context classes from the smallest. `overloaded` says that requests should leave it, `has_room`
     that it can take those of others; a pool may be neither. `headroom` and `fidelity` are 0 to 1, 1 is best.
     `pays` says that a tolerant request is served better enough by it than by a full one of the same hardware.
-    `free` says that a request may go there now without waiting.
+    `free` says that a request may go there now without waiting. `critical_for` are the QoS tiers whose pressure there
+    is critical.
     """
 
     pool: Pool
@@ -33,6 +34,7 @@ class Candidate:
     fidelity: float
     pays: bool
     free: bool = True
+    critical_for: frozenset[QosTier] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +80,9 @@ def compile_table(version: str, pools: Iterable[Pool], policy: Policy) -> Routin
 
 
 def without_loads(table: RoutingTable) -> RoutingTable:
-    """The table with every load unknown, measured or overridden, for when its loads are too old to say anything:
-    unknown counts as room."""
-    pools = (replace(pool, load=None, overridden=()) for pool in table.pools)
+    """The table with every load and pressure unknown, measured or overridden, for when they are too old to say
+    anything: unknown counts as room."""
+    pools = (replace(pool, load=None, overridden=(), pressures=()) for pool in table.pools)
     return compile_table(table.version, pools, table.policy)
 
 
@@ -117,6 +119,7 @@ def _candidate(pool: Pool, policy: Policy) -> Candidate:
         headroom=_headroom(pool, waiting, kv_cache_use, limits),
         fidelity=fidelity_of(pool.formats[0], policy.formats) if pool.formats else 0.0,
         pays=pool.tier is FormatTier.QUANTIZED and pool.gain >= policy.gain.worthwhile,
+        critical_for=frozenset(found.tier for found in pool.pressures if found.pressure is Pressure.CRITICAL),
     )
 
 

@@ -80,8 +80,14 @@ def check_override(override: Override, seconds: float) -> None:
         for name, number in (("waiting", override.waiting), ("running", override.running))
         if number is not None and not 0 <= number <= MOST_SEQUENCES
     ]
-    if override.kv_cache_use is not None and not 0 <= override.kv_cache_use <= 1:
-        faults.append(f"kv_cache_use: {override.kv_cache_use:g} is no share from 0 to 1")
+    faults += [
+        f"{name}: {share:g} is no share from 0 to 1"
+        for name, share in (
+            ("kv_cache_use", override.kv_cache_use),
+            ("sla_violation_rate", override.sla_violation_rate),
+        )
+        if share is not None and not 0 <= share <= 1
+    ]
     if not override.signals:
         faults.append(f"no signal is given; give at least one of {', '.join(SIGNALS)}")
     if not 0 < seconds <= LONGEST_OVERRIDE:

@@ -85,6 +85,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
             waiting=request.waiting if request.HasField("waiting") else None,
             running=request.running if request.HasField("running") else None,
             kv_cache_use=request.kv_cache_use if request.HasField("kv_cache_use") else None,
+            sla_violation_rate=request.sla_violation_rate if request.HasField("sla_violation_rate") else None,
         )
         try:
             check_override(override, request.duration_seconds)

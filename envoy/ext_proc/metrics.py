@@ -19,6 +19,12 @@ class FilterMetrics:
             ("action", "endpoint", "verdict", "pool", "reason"),
             registry=registry,
         )
+        self._by_tier = Counter(
+            "headrace_qos_actions",
+            "Decisions by QoS tier and action; in a dry run also by what would have been done, else `none`.",
+            ("qos_tier", "action", "would_do"),
+            registry=registry,
+        )
         self._decision_seconds = Histogram(
             "headrace_decision_seconds",
             "Time from the whole request to its answer, within the filter.",
@@ -79,6 +85,9 @@ class FilterMetrics:
             decision.sensitivity.verdict if decision.sensitivity else "none",
             decision.pool.name if decision.pool else "none",
             decision.reasons[0] if decision.reasons else "none",
+        ).inc()
+        self._by_tier.labels(
+            decision.qos_tier or "none", decision.action, decision.would_do.action if decision.would_do else "none"
         ).inc()
         self._decision_seconds.observe(seconds)
         if decision.budget is not None:

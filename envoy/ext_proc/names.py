@@ -19,6 +19,7 @@ POOL: Final = "x-headrace-pool"
 
 # Response headers. Envoy writes them from the metadata below on answers of engines; the filter on its own answers.
 RESPONSE_REASON: Final = "x-headrace-reason"
+RESPONSE_ACTION: Final = "x-headrace-action"
 
 # Dynamic metadata of the decision, which response headers and the access log read.
 NAMESPACE: Final = "headrace"
@@ -26,5 +27,7 @@ KEY_POOL: Final = "pool"
 KEY_FORMAT: Final = "format"
 KEY_VERDICT: Final = "verdict"
 KEY_REASON: Final = "reason"
+KEY_ACTION: Final = "action"  # only of what pressure has done: degrade or fallback
+KEY_DEGRADED_TO: Final = "degraded_to"  # such as model=NAME or max_tokens=COUNT
 KEY_DEBUG: Final = "debug"  # only for x-headrace-debug: a summary, sent back as x-headrace-decision
 KEY_DECISION: Final = "decision"  # base64 of headrace.v1.Decision, for the control plane

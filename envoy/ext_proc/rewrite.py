@@ -37,7 +37,21 @@ def cap_output(body: bytes, limit: int, names: tuple[str, ...]) -> bytes:
         return str(limit) if tokens > limit else None
 
     changed = _with_values(body, names, value)
-    return changed if capped else _with_member(changed, names[0], str(limit))
+    return changed if capped else set_member(changed, names[0], str(limit))
+
+
+def set_member(body: bytes, name: str, encoded: str) -> bytes:
+    """`body` with `encoded` as the value of its top-level member `name`: of each of them where there are duplicates, of
+    a new one, the first, where there is none."""
+    found = False
+
+    def value(_: object) -> str:
+        nonlocal found
+        found = True
+        return encoded
+
+    changed = _with_values(body, (name,), value)
+    return changed if found else _with_first(body, name, encoded)
 
 
 def _tokens(given: object) -> float | None:
@@ -51,12 +65,7 @@ def _tokens(given: object) -> float | None:
     return tokens if math.isfinite(tokens) and tokens > 0 else None
 
 
-def _with_member(body: bytes, name: str, encoded: str) -> bytes:
-    """With one more member, the first: of equal names, which only null or unusable values have, the last one counts to
-    most engines, so those are replaced."""
-    replaced = _with_values(body, (name,), lambda _: encoded)
-    if replaced != body:
-        return replaced
+def _with_first(body: bytes, name: str, encoded: str) -> bytes:
     start = body.find(b"{") + 1
     comma = b"" if body[start:].lstrip(b" \t\n\r")[:1] == b"}" else b","
     return body[:start] + json.dumps(name).encode() + b":" + encoded.encode() + comma + body[start:]

@@ -20,16 +20,20 @@ from opentelemetry import trace
 from opentelemetry.util.types import AttributeValue
 
 from controlplane.messages import decision_message
-from controlplane.model import Action, Ask, Decision, HttpRequest, Pin, Reason, Refusal
+from controlplane.model import Action, Ask, Decision, HttpRequest, Pin, QosTier, Reason, Refusal
 from controlplane.policy.ask import endpoint_of, parse
 from controlplane.policy.decide import decide, not_served, refused
+from controlplane.policy.govern import retry_after
 from controlplane.policy.pins import pin_key, pin_of
+from controlplane.policy.qos import Mode
+from controlplane.policy.settings import Policy
 from controlplane.policy.table import RoutingTable
 from ext_proc import names
 from ext_proc.answer import JSON, Answer, Reply, Route, error_body
 from ext_proc.exchange import TooLarge
 from ext_proc.pins import PinStore
-from ext_proc.rewrite import replace_model
+from ext_proc.shaping import degraded_to, shaped_body
+from ext_proc.turns import Claim
 from ext_proc.waiting import Extend, Line, Place
 
 _log = logging.getLogger(__name__)
@@ -53,15 +57,22 @@ class Observer(Protocol):
 
 
 class Router:
-    """Answers requests by the table in force. `table` returns None until the first one has arrived."""
+    """Answers requests by the table in force. `table` returns None until the first one has arrived; `dice` gives
+    numbers in [0, 1), for the jitter of when to come back."""
 
     def __init__(
-        self, table: Callable[[], RoutingTable | None], pins: PinStore, line: Line, observer: Observer
+        self,
+        table: Callable[[], RoutingTable | None],
+        pins: PinStore,
+        line: Line,
+        observer: Observer,
+        dice: Callable[[], float],
     ) -> None:
         self._table = table
         self._pins = pins
         self._line = line
         self._observer = observer
+        self._dice = dice
 
     async def answer(self, request: HttpRequest | TooLarge, extend: Extend) -> Answer:
         """`extend` is called where the answer takes longer than usual."""
@@ -91,10 +102,7 @@ class Router:
             return decision, _list_models(decision, table)
         if decision.refusal is not None or decision.pool is None:
             return decision, _refuse(decision, decision.refusal or _INTERNAL_ERROR)
-        accepted = (decision.pool.served_name, *decision.pool.aliases)
-        body = None
-        if ask.model is not None and ask.model not in accepted:
-            body = replace_model(request.body, decision.pool.served_name)
+        body = shaped_body(request.body, ask, decision, table.policy.qos)
         return decision, Route(decision.cluster, _metadata(decision, debug=ask.debug), body)
 
     async def _decide(self, ask: Ask, table: RoutingTable, extend: Extend) -> Decision:
@@ -102,10 +110,11 @@ class Router:
         with self._line.place() as place:
             decision = await self._decide_now(ask, table, place)
             while decision.action is Action.QUEUE:
-                refused_for = await place.wait(decision.waits_for, extend)
+                claim = _claim(decision)
+                refused_for = await place.wait(decision.waits_for, extend, claim, held_seconds=decision.held_seconds)
                 table = self._table() or table
                 if refused_for is not None:
-                    retry_after = table.policy.selection.retry_after_seconds
+                    retry_after = self._retry_after(table.policy, claim)
                     return not_served(decision, refused_for, place.waited_seconds, retry_after)
                 decision = await self._decide_now(ask, table, place)
         return replace(decision, waited_seconds=place.waited_seconds) if place.waited_seconds else decision
@@ -113,10 +122,11 @@ class Router:
     async def _decide_now(self, ask: Ask, table: RoutingTable, place: Place) -> Decision:
         """A session's first decision pins it; of filters that race, all obey the first."""
         key = pin_key(ask, table)
+        draw = self._dice()
         if key is None:
-            return _decided(ask, table, None, place)
+            return _decided(ask, table, None, place, draw)
         pin = await self._pins.get(key)
-        decision = _decided(ask, table, pin, place)
+        decision = _decided(ask, table, pin, place, draw)
         due = pin_of(decision, table)
         if due is None or (pin is not None and pin.tier is due.tier):
             return decision
@@ -124,13 +134,23 @@ class Router:
             await self._pins.replace(key, due)
             return decision
         winner = await self._pins.set_first(key, due)
-        return decision if winner.tier is due.tier else _decided(ask, table, winner, place)
+        return decision if winner.tier is due.tier else _decided(ask, table, winner, place, draw)
+
+    def _retry_after(self, policy: Policy, claim: Claim) -> float:
+        if policy.qos.mode is Mode.ENABLED:
+            return retry_after(policy.qos, claim.tier, self._dice())
+        return policy.selection.retry_after_seconds
 
 
-def _decided(ask: Ask, table: RoutingTable, pin: Pin | None, place: Place) -> Decision:
+def _claim(decision: Decision) -> Claim:
+    tokens = decision.budget.total if decision.budget is not None else 1
+    return Claim(decision.qos_tier or QosTier.STANDARD, decision.tenant, tokens)
+
+
+def _decided(ask: Ask, table: RoutingTable, pin: Pin | None, place: Place, draw: float) -> Decision:
     """The decision; with it the place holds the credit that it needs."""
-    decision = decide(ask, table, pin, place.is_free)
-    if decision.action is Action.PASS:
+    decision = decide(ask, table, pin, place.is_free, waited_seconds=place.patience_seconds, draw=draw)
+    if decision.is_sent:
         place.hold(decision.cluster)
     else:
         place.give_back()
@@ -151,6 +171,8 @@ def _refusal(request: HttpRequest | TooLarge, refusal: Refusal, reason: Reason) 
 
 def _refuse(decision: Decision, refusal: Refusal) -> Reply:
     headers = [*JSON, (names.RESPONSE_REASON, refusal.code)]
+    if decision.pressure is not None:
+        headers.append((names.RESPONSE_ACTION, decision.action))
     if refusal.retry_after is not None:
         headers.append(("retry-after", str(max(1, math.ceil(refusal.retry_after)))))
     return Reply(
@@ -198,6 +220,9 @@ def _metadata(decision: Decision, *, debug: bool) -> Mapping[str, str]:
         metadata[names.KEY_FORMAT] = decision.pool.tier
     if decision.sensitivity is not None:
         metadata[names.KEY_VERDICT] = decision.sensitivity.verdict
+    if less := degraded_to(decision):
+        metadata[names.KEY_ACTION] = decision.action
+        metadata[names.KEY_DEGRADED_TO] = less
     if debug:
         metadata[names.KEY_DEBUG] = _summary(decision)
     return metadata
@@ -213,6 +238,8 @@ def _summary(decision: Decision) -> str:
         summary["prompt_tokens"] = decision.budget.prompt_tokens
         summary["output_tokens"] = decision.budget.output_tokens
         summary["category"] = decision.budget.category
+    if decision.pressure is not None:
+        summary["pressure"] = decision.pressure.pressure.name.lower()
     if decision.waited_seconds:
         summary["waited_seconds"] = round(decision.waited_seconds, 3)
     return json.dumps(summary, separators=(",", ":"))
@@ -231,6 +258,8 @@ def _span_attributes(decision: Decision) -> dict[str, AttributeValue]:
         attributes["headrace.verdict"] = decision.sensitivity.verdict
     if decision.budget is not None:
         attributes["headrace.budget.tokens"] = decision.budget.total
+    if decision.qos_tier is not None:
+        attributes["headrace.qos_tier"] = decision.qos_tier
     if decision.waited_seconds:
         attributes["headrace.waited_seconds"] = decision.waited_seconds
     return attributes

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.grpc_serving import bind, new_server
+from controlplane.model import Pressure
 from controlplane.policy.table import RoutingTable, without_loads
 from ext_proc.credits import Credits, Share
 from ext_proc.fallback_pins import FallbackPins, SharedStore
@@ -55,7 +56,7 @@ class FilterServer:
         self._pins = self._shared_pins or self._own_pins
         self._credits = Credits(time.monotonic)
         self._line = Line(self._credits, metrics, time.monotonic, max_wait=max_wait)
-        router = Router(lambda: self._table, self._pins, self._line, metrics)
+        router = Router(lambda: self._table, self._pins, self._line, metrics, dice)
         self._transport = GrpcAioTransport(listen, router.answer, max_body_bytes=max_body_bytes)
         self._health_server = new_server([], self._transport.health)
         self.health_address = bind(self._health_server, health)
@@ -101,9 +102,11 @@ class FilterServer:
     async def _take(self, table: RoutingTable) -> None:
         former, self._table = self._table, table
         self._pins.configure(table.policy.sessions)
-        self._line.configure(table.policy.waiting)
+        self._line.configure(table.policy.waiting, table.policy.qos)
         if former is not None and _ready(former) != _ready(table):
             self._line.look_again()
+        elif former is not None and _pressures(former) != _pressures(table):
+            self._line.let_go()
         self._metrics.table_received({pool.name for pool in table.pools}, time.time())
         if former is None:
             await self._transport.health.set_ready(True)
@@ -118,6 +121,7 @@ class FilterServer:
             self._table = without_loads(self._table)
         self._credits.forget()
         self._line.serve()
+        self._line.let_go()
 
     async def _tick(self) -> None:
         while True:
@@ -128,3 +132,7 @@ class FilterServer:
 
 def _ready(table: RoutingTable) -> set[tuple[str, ...]]:
     return {pool.clusters for pool in table.pools if pool.ready_nodes}
+
+
+def _pressures(table: RoutingTable) -> list[tuple[str, list[Pressure]]]:
+    return [(pool.name, [found.pressure for found in pool.pressures]) for pool in table.pools]

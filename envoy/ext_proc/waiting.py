@@ -4,12 +4,15 @@ Each request has a place, which holds the credit that it is sent with. One that 
 that comes in goes to the first of the line who waits for that cluster, before he has decided again. So nobody overtakes
 another one who waits for the same cluster, and nobody holds up those who wait for another.
 
+One who is held waits for the pressure to fall and has no claim on room; nobody waits behind him.
+
 When nothing limits a cluster any more, as when no control plane is heard, all who wait for it go on, in order.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -17,9 +20,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
 
-from controlplane.model import Reason
+from controlplane.model import QosTier, Reason
+from controlplane.policy.qos import QosRules
 from controlplane.policy.settings import WaitingRules
 from ext_proc.credits import Credits, Spent
+from ext_proc.turns import Claim, Turns
 
 Extend = Callable[[float], Awaitable[None]]
 """Tells Envoy that the answer may take so many seconds more, where it would give up before."""
@@ -28,6 +33,8 @@ Extend = Callable[[float], Awaitable[None]]
 # it can send the request to another worker if this one dies, so that is put off.
 EXTEND_AFTER_SECONDS = 2.5
 EXTENSION_MARGIN_SECONDS = 2.0
+
+ANYBODY = Claim()
 
 
 class Observer(Protocol):
@@ -44,8 +51,15 @@ class _Waiter:
 
     place: Place
     number: int
+    began: float
+    claim: Claim
     clusters: tuple[str, ...]
+    held: bool
     turn: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    @property
+    def is_gone(self) -> bool:
+        return self.turn.done()
 
 
 class Line:
@@ -57,6 +71,7 @@ class Line:
         self._clock = clock
         self._max_wait = max_wait
         self._rules = WaitingRules()
+        self._turns = Turns()
         self._waiters: set[_Waiter] = set()
         self._wanted: Counter[str] = Counter()
         self._numbers = 0
@@ -65,46 +80,61 @@ class Line:
     def __len__(self) -> int:
         return len(self._waiters)
 
-    def configure(self, rules: WaitingRules) -> None:
+    def configure(self, rules: WaitingRules, qos: QosRules) -> None:
         self._rules = rules
+        self._turns.configure(qos)
 
     def place(self) -> Place:
         return Place(self)
 
     def serve(self) -> None:
         """Hands out what there is to those who wait; to be called whenever there may be more than before."""
+        if not any(map(self._has_room, self._wanted)):
+            return
         for waiter in self._in_order():
-            if waiter.turn.done():
-                continue
             cluster = next((cluster for cluster in waiter.clusters if self._has_room(cluster)), None)
             if cluster is not None:
-                waiter.place.hold(cluster)
                 self._go(waiter)
+                waiter.place.hold(cluster)
+                self._turns.went(waiter)
 
     def look_again(self) -> None:
         """Has everyone who waits decide again, since there are other clusters than when he did."""
-        for waiter in self._in_order():
-            if not waiter.turn.done():
+        for waiter in sorted(self._waiters, key=lambda waiter: waiter.number):
+            if not waiter.is_gone:
+                self._go(waiter)
+
+    def let_go(self) -> None:
+        """Has everyone who is held decide again, since pressure has changed."""
+        for waiter in sorted(self._waiters, key=lambda waiter: waiter.number):
+            if waiter.held and not waiter.is_gone:
                 self._go(waiter)
 
     def open_for_good(self) -> None:
         """Lets everyone through from now on."""
         self._open = True
         self.serve()
+        self.let_go()
 
-    def _in_order(self) -> list[_Waiter]:
-        """Who comes first. This is the only place that says so."""
-        return sorted(self._waiters, key=lambda waiter: waiter.number)
+    def _in_order(self) -> Iterator[_Waiter]:
+        """Who of those that wait for room comes first. This is the only place that asks for it."""
+        waiting = [waiter for waiter in self._waiters if not waiter.held and not waiter.is_gone]
+        return self._turns.in_order(waiting, self._clock())
 
     def _go(self, waiter: _Waiter) -> None:
-        for cluster in waiter.clusters:
-            self._wanted[cluster] -= 1
-            if not self._wanted[cluster]:
-                del self._wanted[cluster]
+        if not waiter.held:
+            for cluster in waiter.clusters:
+                self._wanted[cluster] -= 1
+                if not self._wanted[cluster]:
+                    del self._wanted[cluster]
         waiter.turn.set_result(None)
 
     def _has_room(self, cluster: str) -> bool:
         return self._open or self._credits.left(cluster) >= 1
+
+    @property
+    def is_open(self) -> bool:
+        return self._open
 
     # --- for places ------------------------------------------------------------------------------------------------
 
@@ -112,13 +142,16 @@ class Line:
         """For one who does not wait: whether there is room that nobody waits for."""
         return self._has_room(cluster) and not self._wanted[cluster]
 
-    @property
-    def is_full(self) -> bool:
-        return len(self._waiters) >= self._rules.most_waiting
+    def is_full(self, tier: QosTier) -> bool:
+        """Tiers that are governed have bounds of their own, so that no worse one takes up a better one's."""
+        if self._turns.rules is None:
+            return len(self._waiters) >= self._rules.most_waiting
+        return sum(waiter.claim.tier is tier for waiter in self._waiters) >= self._turns.rules.of(tier).most_waiting
 
-    @property
-    def longest_seconds(self) -> float:
-        return min(self._rules.longest_seconds, self._max_wait)
+    def longest_seconds(self, tier: QosTier) -> float:
+        rules = self._turns.rules
+        longest = self._rules.longest_seconds if rules is None else rules.of(tier).longest_wait_seconds
+        return min(longest, self._max_wait)
 
     def now(self) -> float:
         return self._clock()
@@ -140,7 +173,8 @@ class Line:
     @contextmanager
     def joined(self, waiter: _Waiter) -> Iterator[None]:
         self._waiters.add(waiter)
-        self._wanted.update(waiter.clusters)
+        if not waiter.held:
+            self._wanted.update(waiter.clusters)
         self._observer.waiting(len(self._waiters))
         try:
             yield
@@ -176,6 +210,11 @@ class Place:
         if self._number or self._refused is not None:
             self._line.ended("left" if kind is not None else self._refused or "went_on", self.waited_seconds)
 
+    @property
+    def patience_seconds(self) -> float:
+        """For how long it has waited, as far as that has a say in what is decided: long enough where nobody shall."""
+        return math.inf if self._line.is_open else self.waited_seconds
+
     def is_free(self, cluster: str) -> bool:
         """Whether this request may go there now."""
         return (self._spent is not None and self._spent.cluster == cluster) or self._line.is_free(cluster)
@@ -193,35 +232,44 @@ class Place:
             spent, self._spent = self._spent, None
             self._line.refund(spent)
 
-    async def wait(self, clusters: tuple[str, ...], extend: Extend) -> Reason | None:
-        """Waits for a credit of any of these clusters, which it then holds, or for other clusters.
+    async def wait(
+        self, clusters: tuple[str, ...], extend: Extend, claim: Claim = ANYBODY, *, held_seconds: float = 0.0
+    ) -> Reason | None:
+        """Waits for a credit of any of these clusters, which it then holds, or for other clusters; with `held_seconds`
+        for no credit, but for so long, or until pressure changes.
 
         Returns None when it is time to decide again; else why the request must be refused. One that waits once more
         keeps its turn, and what is left of its time.
         """
         self.give_back()
         if not self._number:
-            if self._line.is_full:
+            if self._line.is_full(claim.tier):
                 self._refused = Reason.QUEUE_FULL
                 return self._refused
             self._number, self._began = self._line.next_number(), self._line.now()
-        waiter = _Waiter(self, self._number, clusters)
+        waiter = _Waiter(self, self._number, self._began, claim, clusters, held=held_seconds > 0)
+        held_until = self._line.now() + held_seconds if waiter.held else None
         try:
             with self._line.joined(waiter):
-                self._refused = None if await self._until_done(waiter.turn, extend) else Reason.WAIT_TOO_LONG
+                done = await self._until_done(waiter, extend, held_until)
+                self._refused = None if done else Reason.WAIT_TOO_LONG
         finally:
             self.waited_seconds = self._line.now() - self._began
         return self._refused
 
-    async def _until_done(self, turn: asyncio.Future[None], extend: Extend) -> bool:
-        while not turn.done():
-            waited = self._line.now() - self._began
-            left = self._line.longest_seconds - waited
+    async def _until_done(self, waiter: _Waiter, extend: Extend, held_until: float | None) -> bool:
+        while not waiter.is_gone:
+            now = self._line.now()
+            waited = now - self._began
+            left = self._line.longest_seconds(waiter.claim.tier) - waited
             if left <= 0:
                 return False
+            if held_until is not None and now >= held_until:
+                return True
             if self._extended or waited < EXTEND_AFTER_SECONDS:
                 pause = left if self._extended else min(left, EXTEND_AFTER_SECONDS - waited)
-                await asyncio.wait((turn,), timeout=pause)
+                pause = pause if held_until is None else min(pause, held_until - now)
+                await asyncio.wait((waiter.turn,), timeout=pause)
             else:
                 self._extended = True
                 await extend(left + EXTENSION_MARGIN_SECONDS)

@@ -34,6 +34,9 @@ def set_override(
     kv_cache_use: Annotated[
         float | None, typer.Option(metavar="SHARE", help="Share of the KV cache in use, 0 to 1.")
     ] = None,
+    sla_violation_rate: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Share of requests that miss their targets, 0 to 1.")
+    ] = None,
     config: ConfigFile = None,
     control_plane: ControlPlaneAddress = None,
     token_file: TokenFile = None,
@@ -45,6 +48,7 @@ def set_override(
         waiting=waiting,
         running=running,
         kv_cache_use=kv_cache_use,
+        sla_violation_rate=sla_violation_rate,
         duration_seconds=_seconds(duration),
     )
     answer = call(target, admin_pb2_grpc.AdminStub, lambda s: s.SetOverride, request)

@@ -13,6 +13,7 @@ import pytest
 from controlplane import publisher
 from controlplane.config.load import dump
 from controlplane.latest import Latest
+from controlplane.learning.pressures import PressureWatch, nothing_known
 from controlplane.model import NodeLoad, NodeSession, Override
 from controlplane.policy.settings import ContextClass, GainRules, Policy
 from controlplane.publisher import Publisher
@@ -45,7 +46,8 @@ class Published:
     now: float = 1000.0
 
     def __post_init__(self) -> None:
-        self.publisher = Publisher(CONFIGURED, self.current, self._take, self._count, lambda: self.now)
+        watch = PressureWatch(nothing_known, 1.0)
+        self.publisher = Publisher(CONFIGURED, self.current, self._take, self._count, lambda: self.now, pressures=watch)
 
     async def _take(self, view: View) -> None:
         if self.refuse is not None:

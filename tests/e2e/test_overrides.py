@@ -105,6 +105,6 @@ async def test_what_cannot_be_overridden_is_told(system: RunningSystem) -> None:
     ended = await system.headrace("override", "set", FULL, "--for", "2d")
     assert ended.status == 1
     assert ended.err.splitlines() == [
-        "error: no signal is given; give at least one of waiting, running, kv_cache_use",
+        "error: no signal is given; give at least one of waiting, running, kv_cache_use, sla_violation_rate",
         "duration_seconds: 172800 is not more than 0 and at most 86400",
     ]

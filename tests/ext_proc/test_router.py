@@ -391,7 +391,7 @@ async def test_a_session_is_pinned_only_once_it_is_sent() -> None:
 async def test_one_too_many_is_a_429_that_says_when_to_come_back() -> None:
     policy = Policy(waiting=WaitingRules(most_waiting=0), selection=SelectionRules(retry_after_seconds=9))
     waiting = Waiting(make_table(make_pool(), policy=policy))
-    waiting.line.configure(policy.waiting)
+    waiting.line.configure(policy.waiting, policy.qos)
     waiting.ship(full=0)
     answer, body = await refused(waiting.router, make_request(CODE))
     assert answer.status == 429

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.model import Reason
+from controlplane.policy.qos import QosRules
 from controlplane.policy.settings import WaitingRules
 from ext_proc import waiting
 from ext_proc.credits import Credits, Share
@@ -144,7 +145,7 @@ async def test_who_leaves_gives_his_place_and_his_credit_to_the_next() -> None:
 
 async def test_who_waits_too_long_or_finds_too_many_waiting_is_refused() -> None:
     async with room(a=0) as made:
-        made.line.configure(WaitingRules(longest_seconds=0.05, most_waiting=1))
+        made.line.configure(WaitingRules(longest_seconds=0.05, most_waiting=1), QosRules())
         await made.send("1", A)
         await made.send("2", A)
         assert made.refused == [("2", Reason.QUEUE_FULL)]
@@ -155,7 +156,7 @@ async def test_who_waits_too_long_or_finds_too_many_waiting_is_refused() -> None
 async def test_nobody_waits_longer_than_the_gateway_lets_him() -> None:
     made = Room()
     made.line = new_line(made.credits, made.seen, max_wait=0.05)
-    made.line.configure(WaitingRules(longest_seconds=1000))
+    made.line.configure(WaitingRules(longest_seconds=1000), QosRules())
     made.ship(a=0)
     await made.send("1", A)
     await until(lambda: made.refused == [("1", Reason.WAIT_TOO_LONG)])

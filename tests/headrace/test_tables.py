@@ -86,7 +86,7 @@ def test_what_is_overridden_stands_out(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_overrides(capsys: pytest.CaptureFixture[str]) -> None:
     tables.show_overrides([admin_pb2.Override(pool="[b]p", waiting=0, kv_cache_use=0.5, seconds_left=59.6)])
-    assert capsys.readouterr().out.splitlines()[1].split() == ["[b]p", "-", "0", "50%", "60"]
+    assert capsys.readouterr().out.splitlines()[1].split() == ["[b]p", "-", "0", "50%", "-", "60"]
     tables.show_overrides([])
     assert capsys.readouterr().out.splitlines()[-1] == "none"
 

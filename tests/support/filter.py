@@ -65,6 +65,7 @@ def new_router(
         MemoryPins(lambda: 0.0) if pins is None else pins,
         new_line(observer=observer) if line is None else line,
         observer,
+        lambda: 0.5,
     )
 
 

@@ -65,6 +65,8 @@ RESPONSE_HEADERS = (
     ("x-headrace-pool", "pool"),
     ("x-headrace-format", "format"),
     ("x-headrace-verdict", "verdict"),
+    ("x-headrace-action", "action"),
+    ("x-headrace-degraded-to", "degraded_to"),
     ("x-headrace-decision", "debug"),
 )
 

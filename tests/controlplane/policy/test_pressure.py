@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.policy.pressure import Limits, Pressure, PressureState, Signals, Stability, Thresholds, severity, step
+from controlplane.model import Pressure
+from controlplane.policy.pressure import Limits, PressureState, Signals, Stability, Thresholds, severity, step
 
 NORMAL, ELEVATED, CRITICAL = Pressure
 STANDARD = Thresholds(elevated=Limits(0.70, 4.0, 0.10), critical=Limits(0.90, 16.0, 0.30))
