@@ -54,7 +54,7 @@ def read(kind: type[T], document: Document, at: Path = ()) -> tuple[T | None, li
     node = document.root
     for step in at:
         node = node.children[step]  # type: ignore[union-attr, index]
-    value = _without_empty_sections(kind, plain(node))
+    value = _completed(kind, plain(node), None)
     faults: dict[Path, Fault] = {}
     left_out: set[Path] = set()
     while True:
@@ -107,16 +107,30 @@ def _leave_out(value: Any, path: Path) -> Path | None:
     return None
 
 
-def _without_empty_sections(kind: Any, value: Any) -> Any:
-    """A section whose settings are all commented out is null in YAML, and means the defaults."""
+def _completed(kind: Any, value: Any, default: Any) -> Any:
+    """A section whose settings are all commented out is null in YAML, and means the defaults. One that states some of
+    its settings has the others as they are in `default`, which may be another value than its kind has by itself."""
     if not (_is_section(kind) and isinstance(value, dict)):
         return value
-    inner = _fields(kind)
-    return {
-        key: _without_empty_sections(inner.get(key), child)
+    inner, defaults = _fields(kind), _defaults(kind)
+    stated = {
+        key: _completed(inner.get(key), child, getattr(default, key, None) or defaults.get(key))
         for key, child in value.items()
         if child is not None or not _is_section(inner.get(key))
     }
+    return stated if default is None else to_plain(default) | stated
+
+
+def _defaults(kind: Any) -> dict[str, Any]:
+    """Those that are sections."""
+    found = {}
+    for each in dataclasses.fields(kind):
+        value = each.default
+        if each.default_factory is not dataclasses.MISSING:
+            value = each.default_factory()
+        if _is_section(value) and value is not dataclasses.MISSING:
+            found[each.name] = value
+    return found
 
 
 def _type_at(kind: Any, path: Path) -> Any:

@@ -1,4 +1,4 @@
-"""QoS tiers under pressure, through real Envoy and etcd; pressure comes from drills, so that it does not hang on speed."""
+"""QoS tiers under pressure, through real Envoy and etcd. Pressure comes from drills, so as not to hang on speed."""
 
 from __future__ import annotations
 
@@ -27,13 +27,11 @@ SPOT = f"{MODEL}/full/short/spot"
 SMALL_POOL = f"{SMALL}/full/short/on_demand"
 SEQUENCES = 2
 TIERS = ("guaranteed", "standard", "best_effort")
-TENANTS = "tenants: {header: x-tenant, known: [%s]}" % ", ".join(
-    f"{{name: {tier}, qos_tier: {tier}}}" for tier in TIERS
-)
+KNOWN = ", ".join(f"{{name: {tier}, qos_tier: {tier}}}" for tier in TIERS)
 
 
 def config(qos: str) -> str:
-    return FREE_PORTS + f"policy: {{{TENANTS}, qos: {{{qos}}}}}\n"
+    return FREE_PORTS + f"policy: {{tenants: {{header: x-tenant, known: [{KNOWN}]}}, qos: {{{qos}}}}}\n"
 
 
 def chat(text: str = "Go on", **more: Any) -> dict[str, Any]:
@@ -151,7 +149,7 @@ async def test_elevated_pressure_degrades_standard_and_best_effort_is_rejected_f
         assert 15 <= int(rejected.headers["retry-after"]) <= 45
         error = rejected.json()["error"]
         assert (error["type"], error["code"]) == ("rate_limit_error", "overloaded")
-        assert list((await world.system.recorded(rejected)).decision.reasons)[0] == "overloaded"
+        assert (await world.system.recorded(rejected)).decision.reasons[0] == "overloaded"
 
         assert (await world.send("guaranteed")).status_code == 200
         status = await world.succeeds("status")

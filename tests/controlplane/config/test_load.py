@@ -11,6 +11,7 @@ from controlplane.config.load import load, load_policy
 from controlplane.config.report import MAX_FAULTS
 from controlplane.config.settings import MIB, Settings
 from controlplane.errors import ConfigurationError
+from controlplane.policy.qos import Measure
 from controlplane.policy.settings import Policy
 from controlplane.policy.words import DEFAULT_WORDS, Topic, WordList
 
@@ -483,3 +484,11 @@ def test_at_most_a_bounded_number_of_faults_is_told() -> None:
     faults = faults_of("\n".join(f"unknown{number}: 1" for number in range(MAX_FAULTS + 20)))
     assert len(faults) == MAX_FAULTS + 1
     assert faults[-1] == "h.yaml: and 20 more faults"
+
+
+def test_a_section_that_states_some_settings_keeps_the_defaults_of_its_place() -> None:
+    stated = load_policy("qos: {guaranteed: {when_elevated: pass, elevated_at: {kv_cache_use: 0.9}}}", "p.yaml").qos
+    default = Policy().qos
+    limits = replace(default.guaranteed.elevated_at, kv_cache_use=0.9)
+    assert stated.guaranteed == replace(default.guaranteed, when_elevated=Measure.PASS, elevated_at=limits)
+    assert stated == replace(default, guaranteed=stated.guaranteed)
