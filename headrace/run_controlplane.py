@@ -18,7 +18,7 @@ from controlplane.fleet import pools_of
 from controlplane.gateway import is_led_to, pool_clusters, snapshot_of
 from controlplane.grpc_serving import Health, bind, new_server
 from controlplane.http_serving import Handler, serving_http
-from controlplane.learning.pressures import PressureWatch, nothing_known
+from controlplane.learning.pressures import PressureWatch, Rates
 from controlplane.ledger.composition import CompositionWatch
 from controlplane.ledger.decision_log import DecisionLog
 from controlplane.ledger.decisions import Decisions
@@ -101,7 +101,7 @@ class ControlPlane:
             self._publish,
             metrics.view_failed,
             time.time,
-            pressures=PressureWatch(nothing_known, settings.control_plane.heartbeat),
+            pressures=PressureWatch(self._violation_rates, settings.control_plane.heartbeat),
         )
         self._composition = CompositionWatch(time.monotonic)
         self._sla = SlaWatch(lambda: self._policy.sla, time.monotonic)
@@ -257,6 +257,9 @@ class ControlPlane:
         """The policy in force; the configured one until the fleet has been read."""
         view = self._current.value
         return view.table.policy if view else self._settings.policy
+
+    def _violation_rates(self) -> Rates:
+        return {key: found.rate for key, found in self._sla.rates(time.monotonic()).items()}
 
     def _pools_of(self, spec: NodeSpec) -> tuple[str, ...]:
         return pools_of(spec, self._policy)

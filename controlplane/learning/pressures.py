@@ -15,17 +15,12 @@ from controlplane.model import Override, Pool, QosTier, TierPressure
 from controlplane.policy.pressure import PressureState, Signals, Thresholds, level_of, step
 from controlplane.policy.qos import QosRules
 
-# The shares of requests that missed their targets of late, by pool and QoS tier, at a time in Unix seconds. A tier of
-# which too little is known is left out.
-ViolationRates = Callable[[float], Mapping[tuple[str, QosTier], float]]
+# The shares of requests that missed their targets of late, by pool and QoS tier; of the whole fleet by FLEET. A tier of
+# which too little is known is left out, or None.
+Rates = Mapping[tuple[str, QosTier], float | None]
 
-_NO_RATES: Mapping[tuple[str, QosTier], float] = {}
 # No pool has this name.
-_WHOLE_FLEET = ""
-
-
-def nothing_known(_: float) -> Mapping[tuple[str, QosTier], float]:
-    return _NO_RATES
+FLEET = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +33,9 @@ class _Followed:
 
 
 class PressureWatch:
-    """`interval` is between two samples, in seconds: that of load reports."""
+    """`rates` gives the shares of violations; `interval` is between two samples, in seconds: that of load reports."""
 
-    def __init__(self, rates: ViolationRates, interval: float) -> None:
+    def __init__(self, rates: Callable[[], Rates], interval: float) -> None:
         self._rates = rates
         self._interval = interval
         self._sampled = -1
@@ -51,7 +46,7 @@ class PressureWatch:
         sample = int(now // self._interval)
         fresh = sample != self._sampled
         self._sampled = sample
-        rates = self._rates(now) if fresh else _NO_RATES
+        rates = self._rates()
         members = {name: list(group) for name, group in groupby(fleet.members, key=lambda member: member.pool)}
         before, self._followed = self._followed, {}
         for pool in fleet.pools:
@@ -62,10 +57,10 @@ class PressureWatch:
                 rate_of = [_rate(rates.get((pool.name, tier)), override) for tier in QosTier]
                 followed = _next(followed, signals, rate_of, rules, now)
             self._followed[pool.name] = followed
-        whole = before.get(_WHOLE_FLEET)
+        whole = before.get(FLEET)
         if fresh or whole is None:
             whole = _next(whole, *_fleet_signals(fleet.pools, members, rates), rules, now)
-        self._followed[_WHOLE_FLEET] = whole
+        self._followed[FLEET] = whole
         pools = tuple(
             replace(pool, pressures=followed.pressures, missing_signals=followed.missing)
             for pool in fleet.pools
@@ -124,15 +119,15 @@ def _signals(pool: Pool, members: Iterable[Member]) -> Signals:
 
 
 def _fleet_signals(
-    pools: Iterable[Pool], members: Mapping[str, Sequence[Member]], rates: Mapping[tuple[str, QosTier], float]
+    pools: Iterable[Pool], members: Mapping[str, Sequence[Member]], rates: Rates
 ) -> tuple[Signals, list[float | None]]:
-    """Each pool counts by its ready nodes; a tier's rate is the one of the pool where it is worst."""
+    """Each pool counts by its ready nodes."""
     known = [(_signals(pool, members.get(pool.name, ())), pool.ready_nodes) for pool in pools]
     mean = Signals(
         _mean((found.kv_cache_use, nodes) for found, nodes in known),
         _mean((found.waiting_per_node, nodes) for found, nodes in known),
     )
-    return mean, [max((rate for (_, of), rate in rates.items() if of is tier), default=None) for tier in QosTier]
+    return mean, [rates.get((FLEET, tier)) for tier in QosTier]
 
 
 def _mean(values: Iterable[tuple[float | None, int]]) -> float | None:

@@ -13,7 +13,7 @@ import pytest
 from controlplane import publisher
 from controlplane.config.load import dump
 from controlplane.latest import Latest
-from controlplane.learning.pressures import PressureWatch, nothing_known
+from controlplane.learning.pressures import PressureWatch
 from controlplane.model import NodeLoad, NodeSession, Override
 from controlplane.policy.settings import ContextClass, GainRules, Policy
 from controlplane.publisher import Publisher
@@ -46,7 +46,7 @@ class Published:
     now: float = 1000.0
 
     def __post_init__(self) -> None:
-        watch = PressureWatch(nothing_known, 1.0)
+        watch = PressureWatch(dict, 1.0)
         self.publisher = Publisher(CONFIGURED, self.current, self._take, self._count, lambda: self.now, pressures=watch)
 
     async def _take(self, view: View) -> None:

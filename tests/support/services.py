@@ -15,7 +15,7 @@ import pytest
 from controlplane.crediting import Crediting
 from controlplane.etcd.client import EtcdClient
 from controlplane.fleet import pools_of
-from controlplane.learning.pressures import PressureWatch, nothing_known
+from controlplane.learning.pressures import PressureWatch
 from controlplane.ledger.decisions import Decisions
 from controlplane.model import NodeSpec
 from controlplane.policy.settings import Policy
@@ -79,9 +79,7 @@ async def _services(etcd: RunningEtcd, client: EtcdClient) -> AsyncIterator[Serv
     async def publish(_: View) -> None:
         """There are no Envoys to tell."""
 
-    publisher = Publisher(
-        policy, current, publish, lambda: None, time.time, pressures=PressureWatch(nothing_known, 1.0)
-    )
+    publisher = Publisher(policy, current, publish, lambda: None, time.time, pressures=PressureWatch(dict, 1.0))
 
     def pools(spec: NodeSpec) -> tuple[str, ...]:
         return pools_of(spec, policy)
