@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from urllib.parse import parse_qsl, urlsplit
@@ -117,16 +117,23 @@ class _Serving:
             task.cancel()
 
     async def _serve(self, connection: socket.socket) -> None:
-        with closing(connection), suppress(OSError, TimeoutError):  # a client that is gone, or too slow
-            exchange = _Exchange(connection)
-            async with asyncio.timeout(QUESTION_SECONDS):
-                asked = await exchange.ask()
-            if asked is None:
-                return
-            async with asyncio.timeout(ANSWER_SECONDS):
-                await exchange.answer(asked if isinstance(asked, Answer) else await self._answer(asked))
-            async with asyncio.timeout(LINGER_SECONDS):
-                await exchange.leave()
+        with closing(connection):
+            try:
+                await self._exchange(_Exchange(connection))
+            except (OSError, TimeoutError):
+                pass  # the client is gone, or too slow
+            except Exception:  # of one connection, which must not end the others
+                _log.exception("an HTTP connection failed")
+
+    async def _exchange(self, exchange: _Exchange) -> None:
+        async with asyncio.timeout(QUESTION_SECONDS):
+            asked = await exchange.ask()
+        if asked is None:
+            return
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await exchange.answer(asked if isinstance(asked, Answer) else await self._answer(asked))
+        async with asyncio.timeout(LINGER_SECONDS):
+            await exchange.leave()
 
     async def _answer(self, question: Question) -> Answer:
         handle = self._routes.get(question.path)

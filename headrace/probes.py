@@ -11,9 +11,17 @@ from prometheus_client.exposition import choose_encoder
 
 from controlplane.http_serving import Answer, Handler, Question
 
+# However many ask for metrics, they are written no more often than this.
+FRESH_SECONDS = 1.0
 
-def probes(registry: CollectorRegistry, unready: Callable[[], str | None] | None = None) -> Mapping[str, Handler]:
-    """`unready` says why the process is not ready, None when it is; without it there is no /readyz.
+_OPEN_METRICS = "application/openmetrics-text"
+
+
+def probes(
+    registry: CollectorRegistry, clock: Callable[[], float], unready: Callable[[], str | None] | None = None
+) -> Mapping[str, Handler]:
+    """`unready` says why the process is not ready, None when it is; without it there is no /readyz. `clock` is
+    monotonic, in seconds.
 
     /livez and its old name /healthz answer as long as the event loop turns, whatever others do: a process that is
     started anew for its neighbours' sake only loses what it knows.
@@ -22,16 +30,7 @@ def probes(registry: CollectorRegistry, unready: Callable[[], str | None] | None
     async def live(_: Question) -> Answer:
         return Answer(200, b"ok\n")
 
-    async def metrics(question: Question) -> Answer:
-        encode, content_type = choose_encoder(question.headers.get("accept", ""))
-        body = await asyncio.to_thread(encode, registry)
-        if "gzip" not in question.headers.get("accept-encoding", ""):
-            return Answer(200, body, content_type)
-        return Answer(
-            200, await asyncio.to_thread(gzip.compress, body, 1), content_type, (("content-encoding", "gzip"),)
-        )
-
-    routes = {"/healthz": live, "/livez": live, "/metrics": metrics}
+    routes = {"/healthz": live, "/livez": live, "/metrics": _Metrics(registry, clock).answer}
     return routes if unready is None else routes | {"/readyz": _readiness(unready)}
 
 
@@ -41,3 +40,30 @@ def _readiness(unready: Callable[[], str | None]) -> Handler:
         return Answer(200, b"ok\n") if trouble is None else Answer(503, f"{trouble}\n".encode())
 
     return ready
+
+
+class _Metrics:
+    """Writes them in another thread, one answer at a time, and gives it to all who ask for the same soon after."""
+
+    def __init__(self, registry: CollectorRegistry, clock: Callable[[], float]) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._writing = asyncio.Lock()
+        self._written: dict[tuple[bool, bool], tuple[float, Answer]] = {}
+
+    async def answer(self, question: Question) -> Answer:
+        is_open = _OPEN_METRICS in question.headers.get("accept", "")
+        packed = "gzip" in question.headers.get("accept-encoding", "")
+        async with self._writing:
+            at, answer = self._written.get((is_open, packed), (0.0, None))
+            if answer is None or self._clock() - at > FRESH_SECONDS:
+                at, answer = self._clock(), await asyncio.to_thread(self._write, is_open, packed)
+                self._written[is_open, packed] = at, answer
+            return answer
+
+    def _write(self, is_open: bool, packed: bool) -> Answer:
+        encode, content_type = choose_encoder(f"{_OPEN_METRICS}; version=1.0.0" if is_open else "")
+        body = encode(self._registry)
+        if not packed:
+            return Answer(200, body, content_type)
+        return Answer(200, gzip.compress(body, 1), content_type, (("content-encoding", "gzip"),))

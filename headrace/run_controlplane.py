@@ -400,6 +400,6 @@ async def run_controlplane(settings: Settings) -> None:
     with telemetry(settings.telemetry, "controlplane"):
         async with stop_requested() as stop, EtcdClient(etcd_access(settings.etcd)) as client:
             plane = ControlPlane(settings, client, metrics, ledger_store(settings.ledger))
-            routes = {**probes(registry_of_metrics, plane.unready), **plane.shown}
+            routes = {**probes(registry_of_metrics, time.monotonic, plane.unready), **plane.shown}
             async with serving_http(settings.control_plane.metrics, routes):
                 await plane.run(stop)

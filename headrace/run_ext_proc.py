@@ -6,6 +6,7 @@ import gc
 import os
 import random
 import socket
+import time
 
 from controlplane.config.settings import Settings
 from controlplane.errors import ConfigurationError
@@ -44,7 +45,9 @@ async def run_ext_proc(settings: Settings, worker: int) -> None:
                 max_wait=settings.gateway.max_wait,
                 session_store=_session_store(settings),
             )
-            async with serving_http(next_port(settings.ext_proc.metrics, worker), probes(metrics, server.unready)):
+            async with serving_http(
+                next_port(settings.ext_proc.metrics, worker), probes(metrics, time.monotonic, server.unready)
+            ):
                 await server.run(stop)
 
 

@@ -148,7 +148,7 @@ def node(
     registry = new_metrics()
 
     async def run() -> None:
-        async with nullcontext() if metrics is None else serving_http(metrics, probes(registry)):
+        async with nullcontext() if metrics is None else serving_http(metrics, probes(registry, time.monotonic)):
             await run_until_signalled(agent, gpus, AgentMetrics(registry, time.time))
 
     with telemetry(settings.telemetry, "node"):

@@ -30,7 +30,11 @@ async def large(_: Question) -> Answer:
     return Answer(200, LARGE)
 
 
-ROUTES = {"/echo": echo, "/fail": fail, "/large": large}
+async def unsendable(_: Question) -> Answer:
+    return Answer(200, b"", headers=(("x", "a\r\nb"),))
+
+
+ROUTES = {"/echo": echo, "/fail": fail, "/large": large, "/unsendable": unsendable}
 
 
 @pytest_asyncio.fixture
@@ -113,6 +117,15 @@ async def test_a_fault_is_logged_and_not_told(address: str, caplog: pytest.LogCa
     assert answer.status_code == 500
     assert "42" not in answer.text
     assert "the secret is 42" in caplog.text
+
+
+async def test_an_answer_that_cannot_be_sent_ends_its_own_connection_alone(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await said(address, b"GET /unsendable HTTP/1.1\r\nhost: x\r\n\r\n") == b""
+    assert "an HTTP connection failed" in caplog.text
+    async with client(address) as http:
+        assert (await http.get("/echo")).status_code == 200
 
 
 async def test_whoever_says_too_little_too_slowly_is_cut_off(address: str, monkeypatch: pytest.MonkeyPatch) -> None:

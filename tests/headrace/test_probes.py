@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Iterable
+
 import httpx
 import pytest
-from prometheus_client import Counter
+from prometheus_client import CollectorRegistry, Counter, Metric
+from prometheus_client.registry import Collector
 
 from controlplane.http_serving import serving_http
 from headrace.probes import probes
@@ -18,7 +23,7 @@ async def get(address: str, path: str, **headers: str) -> httpx.Response:
 
 async def test_a_process_lives_before_it_is_ready_and_says_why_it_is_not() -> None:
     trouble: str | None = "there is no table yet"
-    async with serving_http("127.0.0.1:0", probes(new_metrics(), lambda: trouble)) as address:
+    async with serving_http("127.0.0.1:0", probes(new_metrics(), time.monotonic, lambda: trouble)) as address:
         for path in ("/livez", "/healthz"):
             answer = await get(address, path)
             assert (answer.status_code, answer.text) == (200, "ok\n")
@@ -30,7 +35,7 @@ async def test_a_process_lives_before_it_is_ready_and_says_why_it_is_not() -> No
 
 
 async def test_what_never_is_ready_has_no_answer_to_it() -> None:
-    async with serving_http("127.0.0.1:0", probes(new_metrics())) as address:
+    async with serving_http("127.0.0.1:0", probes(new_metrics(), time.monotonic)) as address:
         assert (await get(address, "/readyz")).status_code == 404
         assert (await get(address, "/livez")).status_code == 200
 
@@ -39,7 +44,7 @@ async def test_what_never_is_ready_has_no_answer_to_it() -> None:
 async def test_metrics_are_shown_as_prometheus_asks_for_them(encoding: str) -> None:
     registry = new_metrics()
     Counter("headrace_test", "A test.", registry=registry).inc()
-    async with serving_http("127.0.0.1:0", probes(registry)) as address:
+    async with serving_http("127.0.0.1:0", probes(registry, time.monotonic)) as address:
         headers = {"accept-encoding": encoding}
         answer = await get(address, "/metrics", **headers)
         assert "headrace_test_total 1.0" in answer.text
@@ -49,3 +54,24 @@ async def test_metrics_are_shown_as_prometheus_asks_for_them(encoding: str) -> N
         open_metrics = await get(address, "/metrics", **headers, accept="application/openmetrics-text; version=1.0.0")
         assert open_metrics.headers["content-type"].startswith("application/openmetrics-text")
         assert open_metrics.text.endswith("# EOF\n")
+
+
+async def test_metrics_are_written_once_a_second_however_many_ask() -> None:
+    registry, now = CollectorRegistry(), 100.0
+    written = Written()
+    registry.register(written)
+    written.times = 0
+    async with serving_http("127.0.0.1:0", probes(registry, lambda: now)) as address:
+        await asyncio.gather(*(get(address, "/metrics") for _ in range(20)))
+        assert written.times == 1
+        now += 1.1
+        await get(address, "/metrics")
+        assert written.times == 2
+
+
+class Written(Collector):
+    times = 0
+
+    def collect(self) -> Iterable[Metric]:
+        self.times += 1
+        return ()
