@@ -22,6 +22,8 @@ from controlplane.config.addresses import joined_address, split_address
 _log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 64
+# In the kernel; beyond them a client is told nothing and tries again seconds later.
+WAITING_CONNECTIONS = 1024
 MOST_HEAD_BYTES = 16 * 1024
 MOST_PARAMETERS = 64
 QUESTION_SECONDS = 5.0
@@ -78,7 +80,7 @@ def _listen(address: str) -> socket.socket:
     try:
         family, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         both = host == "::" and socket.has_dualstack_ipv6()
-        listener = socket.create_server((host, port), family=family, backlog=MOST_CONNECTIONS, dualstack_ipv6=both)
+        listener = socket.create_server((host, port), family=family, backlog=WAITING_CONNECTIONS, dualstack_ipv6=both)
     except OSError as error:
         raise OSError(f"cannot serve HTTP on {address}: {error.strerror}") from error
     listener.setblocking(False)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from controlplane.http_serving import Answer, Handler, Question
 
@@ -15,6 +16,7 @@ from controlplane.http_serving import Answer, Handler, Question
 FRESH_SECONDS = 1.0
 
 _OPEN_METRICS = "application/openmetrics-text"
+_END = b"# EOF\n"  # of all metrics, in that form
 
 
 def probes(
@@ -43,7 +45,10 @@ def _readiness(unready: Callable[[], str | None]) -> Handler:
 
 
 class _Metrics:
-    """Writes them in another thread, one answer at a time, and gives it to all who ask for the same soon after."""
+    """Writes them at most once in FRESH_SECONDS for each form, family by family, and lets other work go on in between.
+
+    Another thread would not: it and the event loop would wait for each other's turns at the interpreter.
+    """
 
     def __init__(self, registry: CollectorRegistry, clock: Callable[[], float]) -> None:
         self._registry = registry
@@ -57,13 +62,25 @@ class _Metrics:
         async with self._writing:
             at, answer = self._written.get((is_open, packed), (0.0, None))
             if answer is None or self._clock() - at > FRESH_SECONDS:
-                at, answer = self._clock(), await asyncio.to_thread(self._write, is_open, packed)
+                at, answer = self._clock(), await self._write(is_open, packed)
                 self._written[is_open, packed] = at, answer
             return answer
 
-    def _write(self, is_open: bool, packed: bool) -> Answer:
+    async def _write(self, is_open: bool, packed: bool) -> Answer:
         encode, content_type = choose_encoder(f"{_OPEN_METRICS}; version=1.0.0" if is_open else "")
-        body = encode(self._registry)
+        families = []
+        for family in self._registry.collect():
+            families.append(encode(_Family(family)).removesuffix(_END))
+            await asyncio.sleep(0)
+        body = b"".join(families) + (_END if is_open else b"")
         if not packed:
             return Answer(200, body, content_type)
         return Answer(200, gzip.compress(body, 1), content_type, (("content-encoding", "gzip"),))
+
+
+class _Family(Collector):
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterable[Metric]:
+        return (self._family,)

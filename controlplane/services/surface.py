@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from controlplane.http_serving import JSON, Answer, Handler, Question, refusal
 from controlplane.ledger.asking import UnreadableError, decisions_asked
-from controlplane.ledger.decisions import Decisions
+from controlplane.ledger.decisions import Decisions, Listing
 from controlplane.messages import as_fields
 from controlplane.services.access import BearerTokens
 from controlplane.services.fleet import DEFAULT_DECISIONS, query_of
@@ -66,16 +66,7 @@ class Surface:
             return refusal(400, f"limit: at most {MOST_DECISIONS}; `headrace decisions` lists more")
         async with self._listing:
             listing = await self._decisions.newest(query_of(request), request.limit or DEFAULT_DECISIONS)
-            # Another thread, so that heartbeats and access logs are not held up by the writing of a long answer.
-            body = await asyncio.to_thread(
-                lambda: _json(
-                    fleet_pb2.ListDecisionsResponse(
-                        decisions=[decision_pb2.RecordedDecision.FromString(each.message) for each in listing.found],
-                        ledger_trouble=listing.trouble,
-                    )
-                )
-            )
-        return Answer(200, body, JSON)
+            return Answer(200, await _listed(listing), JSON)
 
     def _refused(self, question: Question) -> Answer | None:
         if self._tokens.knows_operators:
@@ -93,4 +84,14 @@ class Surface:
 
 
 def _json(message: Message) -> bytes:
-    return json.dumps(as_fields(message), ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return json.dumps(as_fields(message), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+async def _listed(listing: Listing) -> bytes:
+    """As a ListDecisionsResponse. Lets heartbeats and access logs be taken while it is written."""
+    decisions = []
+    for found in listing.found:
+        decisions.append(_json(decision_pb2.RecordedDecision.FromString(found.message)))
+        await asyncio.sleep(0)
+    trouble = json.dumps(listing.trouble).encode()
+    return b'{"decisions":[%b],"ledger_trouble":%b}' % (b",".join(decisions), trouble)

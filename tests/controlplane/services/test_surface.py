@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from google.protobuf.json_format import ParseDict
 
 from controlplane.http_serving import Answer, Question
 from controlplane.ledger.decisions import Decisions
@@ -39,7 +40,10 @@ async def ask(shown: Surface, path: str, authorization: str | None = None, **par
 async def listed(**parameters: str) -> list[str]:
     answer = await ask(surface(), RECENT, **parameters)
     assert answer.status == 200, answer.body
-    return [each["request_id"] for each in json.loads(answer.body)["decisions"]]
+    shown = json.loads(answer.body)
+    assert ParseDict(shown, fleet_pb2.ListDecisionsResponse()).ledger_trouble == ""
+    assert set(shown) == {"decisions", "ledger_trouble"}
+    return [each["request_id"] for each in shown["decisions"]]
 
 
 async def test_the_status_has_the_shape_that_the_command_line_prints() -> None:
