@@ -13,6 +13,7 @@ from controlplane.model import (
     Alternative,
     Budget,
     CapacityType,
+    Contexts,
     Decision,
     FormatTier,
     NodeLoad,
@@ -265,6 +266,8 @@ def decision_message(decision: Decision) -> decision_pb2.Decision:
         asked_model=decision.asked_model,
         held_seconds=decision.held_seconds,
         would_do=_would_do_message(decision.would_do) if decision.would_do else None,
+        contexts=_contexts_message(decision.contexts) if decision.contexts else None,
+        choices=decision.choices,
     )
 
 
@@ -275,6 +278,10 @@ def _would_do_message(would_do: WouldDo) -> decision_pb2.WouldDo:
         pool=would_do.pool,
         output_limit=would_do.output_limit or 0,
     )
+
+
+def _contexts_message(contexts: Contexts) -> decision_pb2.Contexts:
+    return decision_pb2.Contexts(chosen=contexts.chosen, smaller=contexts.smaller, larger=contexts.larger)
 
 
 def _sensitivity_message(sensitivity: Sensitivity) -> decision_pb2.Sensitivity:

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controlplane.fleet import Fleet
 from controlplane.ledger.composition import Assessment
+from controlplane.ledger.mistakes import Misroute
 from controlplane.ledger.sla import FLEET, PoolAndTier, SlaRate
 from controlplane.model import FormatTier, Verdict
 from controlplane.policy.gain import expected_gain
@@ -17,6 +18,7 @@ from headrace_protos.headrace.v1 import decision_pb2
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _VERDICTS = frozenset(Verdict)
+_MISROUTES = frozenset(Misroute)
 
 
 class ControlPlaneMetrics:
@@ -130,6 +132,13 @@ class ControlPlaneMetrics:
             ("pool", "qos_tier"),
             registry=registry,
         )
+        self._misroutes = Counter(
+            "headrace_context_judged",
+            "Requests that several context classes might have served, by the mistake made: none, too_small, too_large "
+            "or unknown.",
+            ("pool", "mistake"),
+            registry=registry,
+        )
         self._ledger_up = Gauge("headrace_ledger_up", "1 while the ledger can be written, else 0.", registry=registry)
         self._ledger_waiting = Gauge(
             "headrace_ledger_waiting", "Decisions that wait to be written to the ledger.", registry=registry
@@ -158,6 +167,7 @@ class ControlPlaneMetrics:
             self._usage_missing,
             self._judged,
             self._goodput,
+            self._misroutes,
         )
         self._fleet_pools: set[str] = set()
         self._shown_pools: set[str] = set()
@@ -264,6 +274,8 @@ class ControlPlaneMetrics:
             self._tokens.labels(pool, "completion").inc(outcome.completion_tokens)
         elif outcome.status == 200 and recorded.decision.pool:
             self._usage_missing.labels(pool).inc()
+        if recorded.misroute in _MISROUTES:
+            self._misroutes.labels(pool, recorded.misroute).inc()
 
     def request_judged(self, recorded: decision_pb2.RecordedDecision, judged: Judged | None) -> None:
         """None is a request whose tier is not known."""

@@ -455,6 +455,16 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class Contexts:
+    """The chosen pool's context, and the largest ones (tokens, 0 for none) of the ready pools that might have served:
+    in smaller classes, but for the request's budget, and in larger ones."""
+
+    chosen: int
+    smaller: int = 0
+    larger: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Alternative:
     """A pool that was looked at: `excluded_by` names the filter that took it out, else `scores` hold its marks.
 
@@ -514,6 +524,8 @@ class Decision:
     asked_model: str = ""
     held_seconds: float = 0.0
     would_do: WouldDo | None = None
+    contexts: Contexts | None = None
+    choices: int = 1
 
     @property
     def is_sent(self) -> bool:

@@ -16,6 +16,8 @@ from controlplane.view import View
 from headrace_protos.headrace.v1 import fleet_pb2
 
 LOSS_SHOWN_SECONDS = 3600.0
+# Times that a pool's largest context may be its smallest before something is said.
+UNLIKE_CONTEXTS = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +210,13 @@ def _fleet_conditions(view: View, around: Surroundings) -> Iterable[fleet_pb2.Co
                 name="signals_missing",
                 message=f"{pool.name}: no node reports {' and '.join(pool.missing_signals)} lately, which counts as no "
                 "pressure; `headrace nodes` shows the last reports",
+            )
+        largest = max(m.model.max_context for m in view.fleet.members_of(pool.name))
+        if largest >= UNLIKE_CONTEXTS * pool.max_context:
+            yield fleet_pb2.Condition(
+                name="context_class_too_wide",
+                message=f"{pool.name}: its nodes hold {pool.max_context} to {largest} tokens, and none gets what the "
+                f"smallest cannot hold; add {{name: ..., max_context: {pool.max_context}}} to policy.context_classes",
             )
     yield from _qos_conditions(view)
     if around.assessment is not None and around.assessment.is_trouble:

@@ -9,9 +9,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from controlplane.ledger.mistakes import Misroute
 from headrace_protos.headrace.v1 import admin_pb2, decision_pb2, fleet_pb2, node_pb2
 
 VERDICT_STYLES = {"sensitive": "magenta", "neutral": "white", "tolerant": "cyan"}
+MISTAKES = (Misroute.TOO_SMALL, Misroute.TOO_LARGE)
 TIER_STYLES = {"full": "magenta", "quantized": "cyan"}
 PRESSURE_STYLES = {"normal": "green", "elevated": "yellow", "critical": "red"}
 
@@ -98,6 +100,7 @@ def show_decisions(decisions: Iterable[decision_pb2.RecordedDecision]) -> None:
         "pool",
         "why",
         "status",
+        "mistake",
         "node",
         "waited",
         "first byte",
@@ -117,6 +120,7 @@ def show_decisions(decisions: Iterable[decision_pb2.RecordedDecision]) -> None:
                 overridden=any(alternative.overridden for alternative in decision.alternatives),
             ),
             status(outcome),
+            mistake(recorded) or "-",
             escape(outcome.node_id or outcome.upstream or "-"),
             _milliseconds(decision.waited_seconds) if decision.waited_seconds else "-",
             _milliseconds(outcome.first_byte_seconds) if outcome.HasField("first_byte_seconds") else "-",
@@ -141,6 +145,7 @@ def decision(recorded: decision_pb2.RecordedDecision) -> str:
             escape(outcome.node_id or outcome.upstream or "-"),
             _milliseconds(outcome.duration_seconds),
             f"tokens {tokens(outcome)}",
+            *filter(None, [mistake(recorded)]),
         )
     )
 
@@ -241,6 +246,11 @@ def status(outcome: decision_pb2.Outcome) -> str:
     style = "green" if 200 <= outcome.status < 300 else "red"
     flags = f" {','.join(outcome.flags)}" if outcome.flags else ""
     return f"[{style}]{outcome.status or 'client left'}{flags}[/]"
+
+
+def mistake(recorded: decision_pb2.RecordedDecision) -> str:
+    """Of the context class; empty when none is known."""
+    return f"[red]{recorded.misroute}[/]" if recorded.misroute in MISTAKES else ""
 
 
 def tokens(outcome: decision_pb2.Outcome) -> str:

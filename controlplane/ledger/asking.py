@@ -12,6 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from controlplane.config.quantities import parse_duration
 from controlplane.digests import session_digest
+from controlplane.ledger.mistakes import Misroute
 from controlplane.messages import timestamp
 from controlplane.policy.identity import tenant_of_name
 from headrace_protos.headrace.v1 import fleet_pb2
@@ -69,6 +70,12 @@ def _status(_: str, text: str, __: float) -> dict[str, Any]:
     raise ValueError(f"{text!r} is no HTTP status; write one as 429, or a class as 5xx")
 
 
+def _mistake(_: str, text: str, __: float) -> dict[str, Any]:
+    if text not in set(Misroute):
+        raise ValueError(f"{text!r} is none of {', '.join(Misroute)}")
+    return {"misroute": text}
+
+
 def _errors(_: str, text: str, __: float) -> dict[str, Any]:
     if text not in {"true", "false"}:
         raise ValueError(f"{text!r} is neither true nor false")
@@ -95,6 +102,7 @@ _READERS: Mapping[str, Callable[[str, str, float], dict[str, Any]]] = {
     "tenant": _tenant,
     "verdict": _text,
     "reason": _text,
+    "mistake": _mistake,
     "status": _status,
     "session": _session,
     "request_id": _text,

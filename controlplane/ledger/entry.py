@@ -1,18 +1,21 @@
 """From one entry of Envoy's HTTP access log to a recorded decision.
 
 The filter leaves its decision in the request's dynamic metadata, Envoy's usage filters leave the engine's token counts
-there, and the access log brings both with the outcome.
+there, and the access log brings both with the outcome. An error's message may quote the prompt: what it is about is
+told here, and nothing of it is kept.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import re
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Struct
 
+from controlplane.ledger.mistakes import misroute
 from controlplane.ledger.sessions import SessionHistory
 from headrace_protos.envoy.data.accesslog.v3 import accesslog_pb2
 from headrace_protos.headrace.v1 import decision_pb2
@@ -22,11 +25,25 @@ DECISION_KEY = "decision"
 USAGE_NAMESPACE = "headrace.usage"
 PROMPT_TOKENS_KEY = "prompt_tokens"
 COMPLETION_TOKENS_KEY = "completion_tokens"
+FINISH_REASON_KEY = "finish_reason"
+ERROR_TYPE_KEY = "error_type"
+ERROR_CODE_KEY = "error_code"
+ERROR_MESSAGE_KEY = "error_message"
 
 # What the access log has beside its own times: until the first byte of the answer's body, in microseconds.
 FIRST_CONTENT_TAG = "first_content_us"
 
 MOST_TOKENS = 2**31
+_FINISH_REASON = re.compile(r"[a-z_]{1,40}")
+
+# By what engines tell that a request is too long for their context: llama.cpp by a type, OpenAI's own API by a code;
+# vLLM, SGLang and older ones of llama.cpp only in words.
+CONTEXT_ERROR_TYPES = frozenset({"exceed_context_size_error"})
+CONTEXT_ERROR_CODES = frozenset({"context_length_exceeded"})
+CONTEXT_ERROR_WORDS = re.compile(
+    r"maximum context length|maximum model length|max_model_len|model's context length|available context size",
+    re.IGNORECASE,
+)
 
 
 def recorded_decision(
@@ -64,6 +81,9 @@ def recorded_decision(
         outcome.prompt_tokens = prompt_tokens
     if (completion_tokens := _tokens(usage, COMPLETION_TOKENS_KEY)) is not None:
         outcome.completion_tokens = completion_tokens
+    if _FINISH_REASON.fullmatch(reason := _text(usage, FINISH_REASON_KEY)):
+        outcome.finish_reason = reason
+    outcome.context_exceeded = outcome.status == 400 and _is_about_context(usage)
     recorded = decision_pb2.RecordedDecision(
         request_id=entry.request.request_id,
         time=common.start_time,
@@ -73,6 +93,7 @@ def recorded_decision(
         decision = _decision(metadata[DECISION_NAMESPACE])
         if decision is not None:
             recorded.decision.CopyFrom(decision)
+            recorded.misroute = misroute(decision, outcome) or ""
     return recorded
 
 
@@ -93,6 +114,19 @@ def _tokens(usage: Struct, key: str) -> int | None:
     if value.WhichOneof("kind") != "number_value" or not 0 <= value.number_value < MOST_TOKENS:
         return None
     return int(value.number_value)
+
+
+def _text(usage: Struct, key: str) -> str:
+    """Empty when there is none."""
+    return usage.fields[key].string_value if key in usage.fields else ""
+
+
+def _is_about_context(usage: Struct) -> bool:
+    return (
+        _text(usage, ERROR_TYPE_KEY) in CONTEXT_ERROR_TYPES
+        or _text(usage, ERROR_CODE_KEY) in CONTEXT_ERROR_CODES
+        or CONTEXT_ERROR_WORDS.search(_text(usage, ERROR_MESSAGE_KEY)) is not None
+    )
 
 
 def _seconds(duration: Duration) -> float:

@@ -15,6 +15,7 @@ from controlplane.ledger.query import DecisionQuery
 from controlplane.ledger.row import Row
 
 CODED = ("model", "pool", "tier", "tenant", "verdict")
+_JUDGED = "misroute:"
 ERRORS = "(status = 0 OR status >= 400)"
 
 
@@ -27,8 +28,9 @@ class Term(NamedTuple):
 
 
 def texts_of(row: Row) -> tuple[str, ...]:
-    """The texts of a row that get codes: those of CODED, and the reasons together."""
-    return row.model, row.pool, row.tier, row.tenant, row.verdict, f" {' '.join(row.reasons)} "
+    """The texts of a row that get codes: those of CODED, and the reasons together, with what was judged."""
+    judged = (f"{_JUDGED}{row.misroute}",) if row.misroute else ()
+    return row.model, row.pool, row.tier, row.tenant, row.verdict, f" {' '.join((*row.reasons, *judged))} "
 
 
 def columns_of(row: Row, texts: Sequence[str], codes: Mapping[str, int]) -> tuple[int, ...]:
@@ -36,15 +38,18 @@ def columns_of(row: Row, texts: Sequence[str], codes: Mapping[str, int]) -> tupl
     return row.recorder, row.status, *[codes[text] for text in texts], hash_of(row.session), hash_of(row.request_id)
 
 
-def asked_reason(query: DecisionQuery) -> str:
-    """What the text of a row's reasons holds when this one is among them; no reason has a blank."""
-    return f" {query.reason} "
+def asked_reasons(query: DecisionQuery) -> list[str]:
+    """All that the text of a row's reasons must hold; no reason has a blank."""
+    words = [query.reason] if query.reason else []
+    if query.misroute:
+        words.append(f"{_JUDGED}{query.misroute}")
+    return [f" {word} " for word in words]
 
 
 def terms_of(query: DecisionQuery, codes: Mapping[str, int], reasons: Sequence[int]) -> list[Term] | None:
     """All that must hold, but for `errors_only`; None when nothing can match.
 
-    `codes` are of the texts that are asked for, `reasons` those of all texts that hold `asked_reason`.
+    `codes` are of the texts that are asked for, `reasons` those of all texts that hold `asked_reasons`.
     """
     terms: list[Term] = []
     for column in CODED:
@@ -52,7 +57,7 @@ def terms_of(query: DecisionQuery, codes: Mapping[str, int], reasons: Sequence[i
             if text not in codes:
                 return None
             terms.append(Term(column, "=", codes[text]))
-    if query.reason:
+    if query.reason or query.misroute:
         if not reasons:
             return None
         terms.append(Term("reasons", "in", list(reasons)))

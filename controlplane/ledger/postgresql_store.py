@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import asyncpg
 
 from controlplane.ledger.compact import pack, unpack
-from controlplane.ledger.filtering import CODED, ERRORS, Term, asked_reason, columns_of, terms_of, texts_of
+from controlplane.ledger.filtering import CODED, ERRORS, Term, asked_reasons, columns_of, terms_of, texts_of
 from controlplane.ledger.migrations import migrations, newer_than_known
 from controlplane.ledger.query import DecisionQuery
 from controlplane.ledger.row import Row, row_of
@@ -208,9 +208,11 @@ class PostgresqlStore:
             [getattr(query, column) for column in CODED],
         )
         reasons = []
-        if query.reason:
+        if asked := asked_reasons(query):
             reasons = await connection.fetch(
-                "SELECT code FROM headrace_text WHERE position($1 in text) > 0", asked_reason(query)
+                "SELECT code FROM headrace_text WHERE "
+                "(SELECT bool_and(position(word in text) > 0) FROM unnest($1::text[]) AS word)",
+                asked,
             )
         return terms_of(query, dict(map(tuple, codes)), [code for (code,) in reasons])
 

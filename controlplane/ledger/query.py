@@ -11,8 +11,9 @@ from controlplane.ledger.row import Row
 class DecisionQuery:
     """All that is given must hold; an empty text, 0 and None ask for nothing.
 
-    `reason` is one of the row's. `since` and `until` are in Unix microseconds, by when rows were recorded, `until`
-    exclusive. `errors_only` asks for requests that got no answer, or one with a status of 400 or more.
+    `reason` is one of the row's, `misroute` what was judged of its context class. `since` and `until` are in Unix
+    microseconds, by when rows were recorded, `until` exclusive. `errors_only` asks for requests that got no answer, or
+    one with a status of 400 or more.
     """
 
     model: str = ""
@@ -21,6 +22,7 @@ class DecisionQuery:
     tenant: str = ""
     verdict: str = ""
     reason: str = ""
+    misroute: str = ""
     session: str = ""
     request_id: str = ""
     status_from: int = 0
@@ -37,6 +39,7 @@ class DecisionQuery:
             and (not self.tenant or self.tenant == row.tenant)
             and (not self.verdict or self.verdict == row.verdict)
             and (not self.reason or self.reason in row.reasons)
+            and (not self.misroute or self.misroute == row.misroute)
             and (not self.session or self.session == row.session)
             and (not self.request_id or self.request_id == row.request_id)
             and (not self.status_from or self.status_from <= row.status)

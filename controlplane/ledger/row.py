@@ -31,6 +31,7 @@ class Row(NamedTuple):
     tenant: str
     verdict: str
     reasons: tuple[str, ...]
+    misroute: str
     session: str
     request_id: str
     endpoint: str
@@ -91,6 +92,7 @@ def row_of(message: decision_pb2.RecordedDecision) -> Row:
         tenant=_fit(decision.tenant),
         verdict=_fit(sensitivity.verdict) if sensitivity is not None else "",
         reasons=tuple([_fit(reason) for reason in decision.reasons[:MOST_ITEMS]]),
+        misroute=_fit(message.misroute),
         session=_fit(decision.session),
         request_id=_fit(message.request_id),
         endpoint=_fit(decision.endpoint),
@@ -132,6 +134,7 @@ def _bounded(message: decision_pb2.RecordedDecision) -> bytes:
         time=message.time,
         recorded=message.recorded,
         recorder=message.recorder,
+        misroute=_fit(message.misroute),
         decision=decision_pb2.Decision(
             action=_fit(decision.action),
             model=_fit(decision.model),

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from controlplane.ledger.compact import pack, unpack
-from controlplane.ledger.filtering import ERRORS, Term, asked_reason, columns_of, terms_of, texts_of
+from controlplane.ledger.filtering import ERRORS, Term, asked_reasons, columns_of, terms_of, texts_of
 from controlplane.ledger.migrations import migrations, newer_than_known
 from controlplane.ledger.query import DecisionQuery
 from controlplane.ledger.row import Row, row_of
@@ -286,8 +286,10 @@ def _statements(sql: str) -> Iterator[str]:
 def _terms(connection: sqlite3.Connection, query: DecisionQuery) -> list[Term] | None:
     texts = [query.model, query.pool, query.tier, query.tenant, query.verdict]
     codes = connection.execute(f"SELECT text, code FROM text WHERE text IN ({_places(texts)})", texts)  # noqa: S608
-    reasons = connection.execute("SELECT code FROM text WHERE instr(text, ?)", (asked_reason(query),))
-    return terms_of(query, dict(codes.fetchall()), [code for (code,) in reasons] if query.reason else [])
+    asked = asked_reasons(query)
+    holds = " AND ".join(["instr(text, ?)"] * len(asked)) or "false"
+    reasons = connection.execute(f"SELECT code FROM text WHERE {holds}", asked)  # noqa: S608
+    return terms_of(query, dict(codes.fetchall()), [code for (code,) in reasons])
 
 
 def _written(term: Term) -> str:

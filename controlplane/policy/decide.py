@@ -31,6 +31,7 @@ from controlplane.policy.select import (
     QUIESCING,
     Need,
     Selection,
+    contexts_around,
     need_of,
     need_of_preference,
     need_of_session,
@@ -227,6 +228,8 @@ def _choose(
         output_limit=meets.output_limit,
         asked_model=in_place_of,
         held_seconds=meets.held_seconds,
+        contexts=contexts_around(selection, candidates) if read.budget else None,
+        choices=ask.choices,
     )
 
 

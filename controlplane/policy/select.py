@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from controlplane.model import Alternative, FormatTier, Pin, Pool, QosTier, Reason, Verdict
+from controlplane.model import Alternative, Contexts, FormatTier, Pin, Pool, QosTier, Reason, Verdict
 from controlplane.policy.qos import SpotUse
 from controlplane.policy.settings import ScoreWeights, SelectionRules
 from controlplane.policy.table import Candidate
@@ -228,6 +228,21 @@ def _reasons_of(
     if outgrown and Reason.EXCEEDS_EVERY_CONTEXT not in need.reasons:
         reasons.append(Reason.NEEDS_LONG_CONTEXT)
     return tuple(reasons)
+
+
+def contexts_around(selection: Selection, candidates: tuple[Candidate, ...]) -> Contexts | None:
+    """What there was beside the chosen pool; None without one. `candidates` are those that it was chosen from."""
+    pool = selection.pool
+    if pool is None:
+        return None
+    smaller = larger = 0
+    rank = next(c.context_rank for c in candidates if c.pool.name == pool.name)
+    for alternative, candidate in zip(selection.alternatives, candidates, strict=True):
+        if candidate.context_rank < rank and alternative.excluded_by == CONTEXT_TOO_SMALL:
+            smaller = max(smaller, candidate.pool.max_context)
+        elif candidate.context_rank > rank and alternative.excluded_by is None:
+            larger = max(larger, candidate.pool.max_context)
+    return Contexts(pool.max_context, smaller, larger)
 
 
 # --- what a request needs ------------------------------------------------------------------------------------------

@@ -200,6 +200,7 @@ def query_of(request: fleet_pb2.ListDecisionsRequest) -> DecisionQuery:
         since=request.since.ToMicroseconds() if request.HasField("since") else None,
         until=request.until.ToMicroseconds() if request.HasField("until") else None,
         errors_only=request.errors_only,
+        misroute=request.misroute,
     )
 
 

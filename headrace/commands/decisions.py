@@ -31,6 +31,10 @@ def decisions(
     tenant: Annotated[str, typer.Option(help="Only of this tenant, by its name or as --json shows it.")] = "",
     verdict: Annotated[str, typer.Option(help="Only those judged sensitive, neutral or tolerant.")] = "",
     reason: Annotated[str, typer.Option(help="Only those with this among their reasons.")] = "",
+    mistake: Annotated[
+        str,
+        typer.Option(help="Only those whose context class proved too_small or too_large, none of both, or unknown."),
+    ] = "",
     status: Annotated[str, typer.Option(help="Only those answered so, as 429 or 5xx.")] = "",
     session: Annotated[str, typer.Option(help="Only of this session, by its id or the digest that --json shows.")] = "",
     request_id: Annotated[str, typer.Option(help="Only the one with this x-request-id.")] = "",
@@ -57,6 +61,7 @@ def decisions(
         "tenant": tenant,
         "verdict": verdict,
         "reason": reason,
+        "mistake": mistake,
         "status": status,
         "session": session,
         "request_id": request_id,

@@ -77,6 +77,20 @@ def test_a_request_counts_with_its_outcome() -> None:
     assert value(registry, "headrace_usage_missing_total", pool=POOL) == 1
 
 
+def test_mistakes_of_the_context_class_count_by_pool_and_direction() -> None:
+    metrics, registry = new_metrics()
+    metrics.view_published(FLEET, nodes=1)
+    for mistake in ("too_small", "too_small", "none", "", "forged"):
+        made = recorded()
+        made.misroute = mistake
+        metrics.request_finished(made)
+    judged = {
+        mistake: value(registry, "headrace_context_judged_total", pool=POOL, mistake=mistake)
+        for mistake in ("too_small", "none", "forged")
+    }
+    assert judged == {"too_small": 2, "none": 1, "forged": None}
+
+
 def test_what_the_access_log_says_is_no_label_unless_it_is_known() -> None:
     metrics, registry = new_metrics()
     metrics.view_published(FLEET, nodes=1)

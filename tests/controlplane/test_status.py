@@ -12,7 +12,7 @@ from controlplane.ledger.composition import Assessment, Composition
 from controlplane.ledger.sla import SlaRate
 from controlplane.model import NodeLoad, NodeSession, Override, QosTier
 from controlplane.policy.gain import Learned, LearnedGain
-from controlplane.policy.settings import Policy
+from controlplane.policy.settings import ContextClass, Policy
 from controlplane.policy.sla import Cause
 from controlplane.policy.table import compile_table
 from controlplane.status import Surroundings, summarise
@@ -97,6 +97,23 @@ def test_an_empty_fleet_and_a_pool_without_a_ready_node_are_conditions() -> None
     (condition,) = summarise(view_of("a", unhealthy=True), HAPPY).conditions
     assert condition.name == "pool_without_ready_node"
     assert condition.message.startswith("llama/full/short/on_demand: none of its 1 nodes")
+
+
+def test_a_pool_whose_nodes_hold_unlike_contexts_is_a_condition_that_says_what_to_configure() -> None:
+    wide = node("b", "10.0.0.2:8000")
+    wide = replace(wide, models=(replace(wide.models[0], max_context=32_768),))
+    sessions = {spec.node_id: NodeSession(spec.node_id, spec, registered_at=0.0) for spec in (node("a"), wide)}
+    for classes, names in (
+        ((ContextClass("all"),), ["context_class_too_wide"]),
+        ((ContextClass("short", 8192), ContextClass("long")), []),
+    ):
+        policy = Policy(context_classes=classes)
+        fleet = form_fleet(sessions.values(), {}, policy, now=0.0)
+        table = compile_table("t", fleet.pools, policy)
+        view = View(sessions, {}, fleet, table, fleet_pb2.RoutingTable(), policy_overridden=False)
+        conditions = summarise(view, HAPPY).conditions
+        assert [condition.name for condition in conditions] == names
+        assert all("8192 to 32768 tokens" in c.message and "max_context: 8192}" in c.message for c in conditions)
 
 
 def test_facts_limit_too_much_traffic_that_needs_full_nodes_is_a_condition_with_its_numbers() -> None:

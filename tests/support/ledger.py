@@ -24,11 +24,13 @@ def recorded(
     reasons: tuple[str, ...] = ("neutral_prefers_full",),
     session: str = "",
     status: int = 200,
+    misroute: str = "",
 ) -> decision_pb2.RecordedDecision:
     """`at` in Unix microseconds."""
     message = decision_pb2.RecordedDecision(
         request_id=request_id,
         recorder=recorder,
+        misroute=misroute,
         decision=decision_pb2.Decision(
             action="pass",
             endpoint="chat",

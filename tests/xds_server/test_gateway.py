@@ -269,6 +269,89 @@ async def test_usage_and_decision_come_back_in_the_access_log(world, client, hea
     assert entry.common_properties.route_name == entry.common_properties.upstream_cluster == "p1"
 
 
+@pytest.mark.parametrize(
+    ("headers", "body", "reason"),
+    [
+        (
+            "content-type: application/json\r\n",
+            {"incomplete_details": {"reason": "max_output_tokens"}},
+            ["max_output_tokens"],
+        ),
+        ("content-type: application/json\r\n", {"status": "completed", "incomplete_details": None}, []),
+        ("content-type: application/json\r\n", {"stop_reason": "max_tokens"}, ["max_tokens"]),
+        (SSE, {"response": {"incomplete_details": {"reason": "max_output_tokens"}}}, ["max_output_tokens"]),
+        (SSE, {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}, ["end_turn"]),
+        # Envoy 1.40 finds its way through objects only.
+        ("content-type: application/json\r\n", {"choices": [{"finish_reason": "length"}]}, []),
+        (SSE, {"choices": [{"delta": {}, "finish_reason": "length"}]}, []),
+    ],
+    ids=[
+        "responses",
+        "responses, whole",
+        "messages",
+        "responses streamed",
+        "messages streamed",
+        "chat",
+        "chat streamed",
+    ],
+)
+async def test_why_an_answer_ended_comes_back_where_it_stands_in_no_array(world, client, headers, body, reason):
+    encoded = json.dumps(body).encode()
+    one = await world.engine("one", headers=headers, body=b"data: %b\n\n" % encoded if headers == SSE else encoded)
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))
+    await client.post(url + CHAT, json={})
+    assert [usage.get("finish_reason") for usage in [await usage_of(world)] if usage] == reason
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "found"),
+    [
+        (
+            "400 Bad",
+            {
+                "error": {
+                    "message": "This model's maximum context length is 512 tokens.",
+                    "type": "BadRequestError",
+                    "code": 400,
+                }
+            },
+            {
+                "error_message": "This model's maximum context length is 512 tokens.",
+                "error_type": "BadRequestError",
+                "error_code": "400",
+            },
+        ),
+        (
+            "400 Bad",
+            {"object": "error", "message": "The input is longer", "type": "BadRequestError", "code": 400},
+            {"error_message": "The input is longer", "error_type": "BadRequestError", "error_code": "400"},
+        ),
+        (
+            "400 Bad",
+            {"error": {"message": "x" * 9000, "type": "exceed_context_size_error"}},
+            {"error_type": "exceed_context_size_error"},
+        ),
+        ("400 Bad", {"error": {"message": {"a": 1}, "type": ["x"], "code": None}}, {}),
+        ("422 Bad", {"error": {"message": "quotes the prompt", "type": "t", "code": 422}}, {}),
+        ("200 OK", {"message": "of another API", "type": "t", "code": "c"}, {}),
+    ],
+    ids=["vLLM", "flat", "llama.cpp, too long", "of wrong types", "another error", "no error"],
+)
+async def test_of_a_400_and_of_nothing_else_it_comes_back_what_the_error_is(world, client, status, body, found):
+    one = await world.engine("one", status=status, body=json.dumps(body).encode())
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))
+    answer = await client.post(url + CHAT, json={})
+    assert answer.content == one.body
+    assert await usage_of(world) == found
+
+
+async def usage_of(world) -> dict[str, object]:
+    """What Envoy read out of the answer to the only request."""
+    (entry,) = await until(lambda: world.log.entries)
+    metadata = entry.common_properties.metadata.filter_metadata
+    return dict(metadata["headrace.usage"]) if "headrace.usage" in metadata else {}
+
+
 # --- engines that fail ---------------------------------------------------------------------------------------------
 
 

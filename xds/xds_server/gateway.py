@@ -36,10 +36,15 @@ class PoolCluster:
 
 @dataclass(frozen=True, slots=True)
 class UsageRule:
-    """A number to read out of responses: the `path` of keys to it, and the `key` that it gets in the access log."""
+    """What to read out of responses: the `path` of keys to it, and the `key` that it gets in the access log.
+
+    A number, or a `text` of at most 8 KiB, which is all that Envoy takes. A path leads through objects only: Envoy
+    cannot look into arrays, so what stands in `choices` is out of reach.
+    """
 
     path: tuple[str, ...]
     key: str
+    text: bool = False
 
 
 # OpenAI's chat/completions and completions; OpenAI's responses and Anthropic's messages; their events when streamed.
@@ -49,12 +54,25 @@ USAGE = (
     UsageRule(("usage", "input_tokens"), "prompt_tokens"),
     UsageRule(("usage", "output_tokens"), "completion_tokens"),
 )
+# Why an answer ended, where that does not stand in `choices`.
+FINISH = (
+    UsageRule(("incomplete_details", "reason"), "finish_reason", text=True),
+    UsageRule(("stop_reason",), "finish_reason", text=True),
+)
 STREAMED_USAGE = (
     *USAGE,
     UsageRule(("response", "usage", "input_tokens"), "prompt_tokens"),
     UsageRule(("response", "usage", "output_tokens"), "completion_tokens"),
     UsageRule(("message", "usage", "input_tokens"), "prompt_tokens"),
     UsageRule(("message", "usage", "output_tokens"), "completion_tokens"),
+    UsageRule(("response", "incomplete_details", "reason"), "finish_reason", text=True),
+    UsageRule(("delta", "stop_reason"), "finish_reason", text=True),
+)
+# Of OpenAI's shape, and the flat one of SGLang and of vLLM before 0.10.
+ERRORS = tuple(
+    UsageRule((*parent, key), f"error_{key}", text=True)
+    for parent in (("error",), ())
+    for key in ("type", "code", "message")
 )
 
 # Where those are answered, so that usage is worth waiting for a body whose size is not known beforehand.
@@ -82,8 +100,9 @@ class Gateway:
     out a hung worker takes, whose requests are then tried on another. `max_wait` is the most that the
     filter may ask for instead, by `override_message_timeout`.
 
-    `metadata_namespace` is where the filter's dynamic metadata is; usage is in `<metadata_namespace>.usage`. Requests
-    that the filter gave no pool go to `default_pool`, or get a 503.
+    `metadata_namespace` is where the filter's dynamic metadata is; what is read out of responses, `errors` only of
+    those with status 400, is in `<metadata_namespace>.usage`. Requests that the filter gave no pool go to
+    `default_pool`, or get a 503.
     """
 
     ext_proc: tuple[str, ...]
@@ -100,8 +119,9 @@ class Gateway:
     metadata_namespace: str = "headrace"
     wishes: tuple[str, ...] = ("debug", "format")
     response_headers: tuple[tuple[str, str], ...] = RESPONSE_HEADERS
-    usage: tuple[UsageRule, ...] = USAGE
+    usage: tuple[UsageRule, ...] = (*USAGE, *FINISH)
     streamed_usage: tuple[UsageRule, ...] = STREAMED_USAGE
+    errors: tuple[UsageRule, ...] = ERRORS
     usage_paths: tuple[str, ...] = USAGE_PATHS
 
     @property

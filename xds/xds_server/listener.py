@@ -22,7 +22,7 @@ from xds_server.gateway import INTERNAL_PREFIX, WISH_PREFIX, Gateway
 from xds_server.local_replies import local_reply_config
 from xds_server.resource import packed
 from xds_server.routes import HOST_SELECTIONS, PREVIOUS_HOSTS, ROUTES
-from xds_server.usage import json_usage, sse_usage
+from xds_server.usage import json_errors, json_usage, sse_usage
 
 LISTENER = "gateway"
 
@@ -68,6 +68,7 @@ def _connection_manager(gateway: Gateway) -> http_connection_manager_pb2.HttpCon
             _filter("buffer", _whole_body(gateway)),
             _filter("ext_proc", _ext_proc(gateway)),
             _filter("json_to_metadata", json_usage(gateway)),
+            _filter("json_to_metadata.errors", json_errors(gateway)),
             _filter("sse_to_metadata", sse_usage(gateway)),
             _filter("router", router_pb2.Router(suppress_envoy_headers=True)),
         ],

@@ -1,4 +1,5 @@
-"""The filters that read numbers out of responses into dynamic metadata, and so into the access log.
+"""The filters that read token counts, and why an answer ended or was refused, out of responses into dynamic metadata,
+and so into the access log.
 
 Whole JSON bodies and server-sent events; the last value of a stream counts.
 """
@@ -6,6 +7,7 @@ Whole JSON bodies and server-sent events; the last value of a stream counts.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from google.protobuf import any_pb2
@@ -32,36 +34,45 @@ _JSON_CONTENT_TYPE = r"(?i)application/json\s*(;.*)?"
 
 
 def json_usage(gateway: Gateway) -> extension_matcher_pb2.ExtensionWithMatcher:
-    """The filter holds a body back until it is whole, and fails the answer if the body exceeds the buffer.
+    """Of whole answers. The filter holds a body back until it is whole, and fails the answer if the body exceeds the
+    buffer.
 
     So it is skipped for bodies said to be near that size, and for those of unknown size but where usage is expected.
     """
+    return _from_json(gateway, gateway.usage, _too_much(gateway))
+
+
+def json_errors(gateway: Gateway) -> extension_matcher_pb2.ExtensionWithMatcher:
+    """Why a request was refused with 400. An error's message may quote the request, so no other answer's is read."""
+    status = packed(http_inputs_pb2.HttpResponseHeaderMatchInput(header_name=":status"))
+    return _from_json(gateway, gateway.errors, [_not(_matches("status", status, "400")), *_too_much(gateway)])
+
+
+def _from_json(
+    gateway: Gateway, rules: Iterable[UsageRule], unless: Iterable[_Predicate]
+) -> extension_matcher_pb2.ExtensionWithMatcher:
     filter_ = _JsonToMetadata(
         response_rules={
-            "rules": [_rule(gateway, usage) for usage in gateway.usage],
+            "rules": [_rule(gateway, rule) for rule in rules],
             "allow_content_types_regex": {"google_re2": {}, "regex": _JSON_CONTENT_TYPE},
         }
     )
+    skip = extension_pb2.TypedExtensionConfig(name="skip", typed_config=packed(skip_action_pb2.SkipFilter()))
+    return extension_matcher_pb2.ExtensionWithMatcher(
+        extension_config={"name": "json_to_metadata", "typed_config": packed(filter_)},
+        xds_matcher=matcher_pb2.Matcher(
+            matcher_list={"matchers": [{"predicate": predicate, "on_match": {"action": skip}} for predicate in unless]}
+        ),
+    )
+
+
+def _too_much(gateway: Gateway) -> list[_Predicate]:
     length = packed(http_inputs_pb2.HttpResponseHeaderMatchInput(header_name="content-length"))
     path = packed(http_inputs_pb2.HttpRequestHeaderMatchInput(header_name=":path"))
     too_large = _matches("content-length", length, rf"\d{{{len(str(gateway.buffer_bytes))},}}")
     unknown = _not(_matches("content-length", length, ".+"))
     elsewhere = _not(_matches("path", path, rf"(?:{'|'.join(map(re.escape, gateway.usage_paths))})(?:\?.*)?"))
-    skip = extension_pb2.TypedExtensionConfig(name="skip", typed_config=packed(skip_action_pb2.SkipFilter()))
-    return extension_matcher_pb2.ExtensionWithMatcher(
-        extension_config={"name": "json_to_metadata", "typed_config": packed(filter_)},
-        xds_matcher=matcher_pb2.Matcher(
-            matcher_list={
-                "matchers": [
-                    {"predicate": too_large, "on_match": {"action": skip}},
-                    {
-                        "predicate": {"and_matcher": {"predicate": [unknown, elsewhere]}},
-                        "on_match": {"action": skip},
-                    },
-                ]
-            }
-        ),
-    )
+    return [too_large, _Predicate(and_matcher={"predicate": [unknown, elsewhere]})]
 
 
 def sse_usage(gateway: Gateway) -> sse_to_metadata_pb2.SseToMetadata:
@@ -95,6 +106,6 @@ def _rule(gateway: Gateway, usage: UsageRule) -> json_to_metadata_pb2.JsonToMeta
         on_present={
             "metadata_namespace": f"{gateway.metadata_namespace}.usage",
             "key": usage.key,
-            "type": _JsonToMetadata.NUMBER,
+            "type": _JsonToMetadata.STRING if usage.text else _JsonToMetadata.NUMBER,
         },
     )

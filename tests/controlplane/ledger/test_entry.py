@@ -106,6 +106,48 @@ def test_a_time_that_envoy_does_not_know_is_left_unset(value: str) -> None:
     assert not recorded_decision(made, SessionHistory(60.0)).outcome.HasField("first_content_seconds")
 
 
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("max_output_tokens", "max_output_tokens"),
+        (7, ""),
+        (None, ""),
+        (["stop"], ""),
+        ("Of the prompt: ...", ""),
+        ("x" * 41, ""),
+    ],
+)
+def test_the_reason_of_an_answers_end_is_a_word_or_left_unset(value: object, reason: str) -> None:
+    assert recorded_decision(entry(finish_reason=value), SessionHistory(60.0)).outcome.finish_reason == reason
+
+
+@pytest.mark.parametrize(
+    ("error", "exceeded"),
+    [
+        # As engines say it: vLLM (two), SGLang, llama.cpp (two), OpenAI's own API.
+        ({"error_message": "This model's maximum context length is 4096 tokens. However, you requested 5000"}, True),
+        ({"error_message": "The decoder prompt (length 5000) is longer than the maximum model length of 4096."}, True),
+        ({"error_message": "The input (5000 tokens) is longer than the model's context length (4096 tokens)."}, True),
+        ({"error_type": "exceed_context_size_error"}, True),
+        ({"error_message": "the request exceeds the available context size. try increasing the context size"}, True),
+        ({"error_code": "context_length_exceeded"}, True),
+        (
+            {"error_message": "temperature must be non-negative", "error_type": "BadRequestError", "error_code": "400"},
+            False,
+        ),
+        ({"error_message": 7, "error_type": ["exceed_context_size_error"], "error_code": None}, False),
+        ({}, False),
+    ],
+)
+def test_a_400_for_the_context_is_told_from_others(error: dict[str, Any], exceeded: bool) -> None:
+    made = entry(**error)
+    assert not recorded_decision(made, SessionHistory(60.0)).outcome.context_exceeded
+    made.response.response_code.value = 400
+    recorded = recorded_decision(made, SessionHistory(60.0))
+    assert recorded.outcome.context_exceeded is exceeded
+    assert b"5000" not in recorded.SerializeToString()
+
+
 def test_an_ipv6_upstream_has_brackets() -> None:
     made = entry()
     made.common_properties.upstream_remote_address.socket_address.address = "fd00::7"

@@ -24,6 +24,7 @@ MANY = [
     row(BEGAN + 8, request_id="refused", status=429),
     row(BEGAN + 9, request_id="failed", status=503),
     row(BEGAN + 10, request_id="left", status=0),
+    row(BEGAN + 11, request_id="mistake", misroute="too_small"),
     row(BEGAN + DAY, request_id="next day"),
 ]
 ALL_BUT = {each.request_id for each in MANY}
@@ -46,7 +47,7 @@ async def test_what_was_written_is_found_whole_and_the_last_first(store: LedgerS
     listed = await store.find(DecisionQuery(), 100)
     assert [each.message for each in listed] == [each.message for each in reversed(MANY)]
     assert [each[:2] for each in listed] == [each.key for each in reversed(MANY)]
-    assert await found(store, 2) == ["next day", "left"]
+    assert await found(store, 2) == ["next day", "mistake"]
 
 
 @pytest.mark.parametrize(
@@ -60,6 +61,10 @@ async def test_what_was_written_is_found_whole_and_the_last_first(store: LedgerS
         ({"reason": "session_pinned"}, {"reason"}),
         ({"reason": "neutral_prefers_full"}, ALL_BUT),
         ({"reason": "neutral_prefers"}, set()),  # a reason is found whole only
+        ({"misroute": "too_small"}, {"mistake"}),
+        ({"misroute": "too_large"}, set()),
+        ({"misroute": "too_small", "reason": "neutral_prefers_full"}, {"mistake"}),
+        ({"misroute": "too_small", "reason": "session_pinned"}, set()),
         ({"session": "id:1"}, {"session"}),
         ({"request_id": "plain"}, {"plain"}),
         ({"status_from": 429, "status_to": 429}, {"refused"}),
@@ -67,7 +72,7 @@ async def test_what_was_written_is_found_whole_and_the_last_first(store: LedgerS
         ({"status_from": 2**32 - 1}, set()),
         ({"errors_only": True}, {"refused", "failed", "left"}),
         ({"errors_only": True, "status_to": 450}, {"refused", "left"}),
-        ({"since": BEGAN + 10}, {"left", "next day"}),
+        ({"since": BEGAN + 10}, {"left", "mistake", "next day"}),
         ({"until": BEGAN + 1}, {"plain"}),
         ({"since": BEGAN + 8, "until": BEGAN + 10}, {"refused", "failed"}),
         ({"model": "llama", "verdict": "tolerant"}, {"verdict"}),
