@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controlplane.fleet import Fleet
+from controlplane.learning.suggesting import SuggestedBounds
 from controlplane.ledger.composition import Assessment
 from controlplane.ledger.mistakes import Misroute
 from controlplane.ledger.sla import FLEET, PoolAndTier, SlaRate
@@ -139,6 +140,12 @@ class ControlPlaneMetrics:
             ("pool", "mistake"),
             registry=registry,
         )
+        self._bound_savings = Gauge(
+            "headrace_context_bounds_saving",
+            "Share of the engines that the bounds between context classes save at most, in force and suggested.",
+            ("model", "bounds"),
+            registry=registry,
+        )
         self._ledger_up = Gauge("headrace_ledger_up", "1 while the ledger can be written, else 0.", registry=registry)
         self._ledger_waiting = Gauge(
             "headrace_ledger_waiting", "Decisions that wait to be written to the ledger.", registry=registry
@@ -171,6 +178,7 @@ class ControlPlaneMetrics:
         )
         self._fleet_pools: set[str] = set()
         self._shown_pools: set[str] = set()
+        self._shown_bounds: set[str] = set()
         self._shown_gains: set[tuple[str, str, str]] = set()
         self._shown_rates: set[tuple[str, str]] = set()
 
@@ -207,6 +215,16 @@ class ControlPlaneMetrics:
         for gone in self._shown_gains - shown:
             self._gains.remove(*gone)
         self._shown_gains = shown
+
+    def bounds_suggested(self, suggested: Iterable[SuggestedBounds]) -> None:
+        shown = set()
+        for each in suggested:
+            self._bound_savings.labels(each.model, "in_force").set(each.saving_in_force)
+            self._bound_savings.labels(each.model, "suggested").set(each.saving)
+            shown.add(each.model)
+        for gone in self._shown_bounds - shown:
+            self._bound_savings.remove_by_labels({"model": gone})
+        self._shown_bounds = shown
 
     def composition_assessed(self, assessment: Assessment) -> None:
         composition = assessment.composition

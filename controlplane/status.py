@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from controlplane.learning.suggesting import SuggestedBounds
 from controlplane.ledger.composition import Assessment, Composition
 from controlplane.ledger.remedies import remedies
 from controlplane.ledger.sla import PoolAndTier, SlaRate
@@ -27,6 +28,7 @@ class Surroundings:
     `snapshot_version` is of what Envoys should hold, empty before the first; `now` is in Unix seconds.
     `assessment` is the last one of what the traffic consists of; `ledger` is None where none is configured. `sla` tells
     whether QoS tiers get what they are promised.
+    `bounds` are where context classes part, and where they had better.
     """
 
     version: str
@@ -41,6 +43,7 @@ class Surroundings:
     assessment: Assessment | None = None
     ledger: fleet_pb2.LedgerStatus | None = None
     sla: Mapping[PoolAndTier, SlaRate] = field(default_factory=dict)
+    bounds: tuple[SuggestedBounds, ...] = ()
 
 
 def summarise(view: View | None, around: Surroundings) -> fleet_pb2.GetStatusResponse:
@@ -63,6 +66,18 @@ def summarise(view: View | None, around: Surroundings) -> fleet_pb2.GetStatusRes
         sla=list(_sla(around.sla)),
         qos_mode=view.table.policy.qos.mode if view else "",
         fleet_pressures=map(pressure_message, view.fleet.pressures) if view else (),
+        context_bounds=[_bounds_message(bounds) for bounds in around.bounds],
+    )
+
+
+def _bounds_message(bounds: SuggestedBounds) -> fleet_pb2.ContextBounds:
+    return fleet_pb2.ContextBounds(
+        model=bounds.model,
+        in_force=bounds.in_force,
+        suggested=bounds.suggested,
+        saving=bounds.saving,
+        saving_in_force=bounds.saving_in_force,
+        requests=bounds.requests,
     )
 
 

@@ -19,6 +19,8 @@ from controlplane.gateway import is_led_to, pool_clusters, snapshot_of
 from controlplane.grpc_serving import Health, bind, new_server
 from controlplane.http_serving import Handler, serving_http
 from controlplane.learning.pressures import PressureWatch, Rates
+from controlplane.learning.statistics import Statistics
+from controlplane.learning.suggesting import ThresholdWatch, totals_by_model
 from controlplane.ledger.composition import CompositionWatch
 from controlplane.ledger.decision_log import DecisionLog
 from controlplane.ledger.decisions import Decisions
@@ -106,6 +108,7 @@ class ControlPlane:
         self._composition = CompositionWatch(time.monotonic)
         self._sla = SlaWatch(lambda: self._policy.sla, time.monotonic)
         self._decision_log = DecisionLog(settings.telemetry.log_decisions)
+        self._thresholds = ThresholdWatch()
         self._clusters: tuple[PoolCluster, ...] = ()
         self._sessions = SessionHistory(settings.gateway.route_timeout)
         recorder = secrets.randbits(31)
@@ -305,6 +308,15 @@ class ControlPlane:
                 assessment.composition.requests,
             )
 
+    def _suggest_bounds(self, statistics: Statistics) -> None:
+        """`statistics` are of all control planes together."""
+        view = self._current.value
+        if view is None:
+            return
+        totals = totals_by_model(statistics)
+        if self._thresholds.observe(totals, view.fleet, view.table.policy, time.monotonic()):
+            self._metrics.bounds_suggested(self._thresholds.current)
+
     def _status(self) -> fleet_pb2.GetStatusResponse:
         snapshot = self._discovery.snapshot
         return summarise(
@@ -322,6 +334,7 @@ class ControlPlane:
                 assessment=self._composition.last,
                 sla=self._sla.rates(time.monotonic()),
                 ledger=self._ledger_status(),
+                bounds=self._thresholds.current,
             ),
         )
 

@@ -172,6 +172,8 @@ def show_status(status: fleet_pb2.GetStatusResponse) -> None:
         console.print(f"ledger          {_ledger(status.ledger)}", soft_wrap=True)
     for gain in status.gains:
         console.print(f"gain            {_gain(gain)}")
+    for bounds in status.context_bounds:
+        console.print(f"context bounds  {_bounds(bounds)}", soft_wrap=True)
     if status.HasField("composition"):
         console.print(f"traffic         {_composition(status.composition)}")
     for rate in status.sla:
@@ -294,6 +296,15 @@ def _gain(gain: fleet_pb2.Gain) -> str:
     known = f"{gain.comparable_seconds:.0f} s at comparable load"
     expected = f", {gain.prior:g} was expected" if gain.learned else ""
     return f"{where}: {gain.gain:g} times full, {source}{expected} ({known})"
+
+
+def _bounds(bounds: fleet_pb2.ContextBounds) -> str:
+    in_force = ", ".join(map(str, bounds.in_force)) or "none"
+    text = f"{escape(bounds.model)}: {in_force} saves up to {max(bounds.saving_in_force, 0.0):.0%} of the engines"
+    if list(bounds.suggested) != list(bounds.in_force):
+        suggested = ", ".join(map(str, bounds.suggested))
+        text += f", [cyan]{suggested} would save up to {bounds.saving:.0%}[/]"
+    return f"{text} ({bounds.requests:.0f} requests)"
 
 
 def _composition(traffic: fleet_pb2.Composition) -> str:

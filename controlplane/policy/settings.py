@@ -160,10 +160,10 @@ class EstimationRules:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdRules:
-    """When another bound between context classes is suggested.
+    """When another bound between context classes is suggested. It is only shown: engines have to be set up by it too.
 
     Only where it saves at least `worthwhile` of the fleet's capacity more than the bounds in force, for `patience`
-    evaluations on end, and with at least `minimum_samples` requests in the distribution.
+    evaluations on end, one a minute, and with at least `minimum_samples` requests in the distribution.
     """
 
     worthwhile: Share = 0.02
@@ -414,6 +414,7 @@ class Policy:
         ContextClass("short", 8192),
         ContextClass("long"),
     )
+    thresholds: ThresholdRules = ThresholdRules()
     gain: GainRules = GainRules()
     selection: SelectionRules = SelectionRules()
     waiting: WaitingRules = WaitingRules()

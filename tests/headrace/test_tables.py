@@ -64,6 +64,23 @@ def test_the_ledger_is_shown_with_what_it_lost(capsys: pytest.CaptureFixture[str
     assert "postgresql://h@db/x: 0 written, away, 7 wait, 3 lost: queue_full" in capsys.readouterr().out
 
 
+def test_bounds_are_shown_with_what_others_would_save(capsys: pytest.CaptureFixture[str]) -> None:
+    same = fleet_pb2.ContextBounds(model="a", in_force=[8192], suggested=[8192], saving_in_force=0.3, requests=1200)
+    better = fleet_pb2.ContextBounds(model="b", in_force=[8192], suggested=[4096], saving=0.4, saving_in_force=0.3)
+    tables.show_status(fleet_pb2.GetStatusResponse(context_bounds=[same, better]))
+    shown = capsys.readouterr().out
+    assert "a: 8192 saves up to 30% of the engines (1200 requests)" in shown
+    assert "b: 8192 saves up to 30% of the engines, 4096 would save up to 40% (0 requests)" in shown
+
+
+def test_mistakes_stand_out_in_both_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    made = decision_pb2.RecordedDecision(misroute="too_small")
+    tables.show_decisions([made])
+    assert "too_small" in capsys.readouterr().out
+    assert "too_small" in tables.decision(made)
+    assert "none" not in tables.decision(decision_pb2.RecordedDecision(misroute="none"))
+
+
 def test_what_is_overridden_stands_out(capsys: pytest.CaptureFixture[str]) -> None:
     load = fleet_pb2.PoolLoad(running=3, waiting=100)
     tables.show_pools([fleet_pb2.Pool(name="[b]p", load=load, overridden=["waiting"]), fleet_pb2.Pool(name="q")])
