@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from controlplane.config.addresses import split_address
 from controlplane.config.settings import Settings
@@ -18,6 +19,8 @@ GREATEST_WEIGHT = 1000
 
 def snapshot_of(fleet: Fleet, clusters: Sequence[PoolCluster], settings: Settings) -> Snapshot:
     """`clusters` are those that `pool_clusters` makes of the fleet."""
+    if settings.gateway.retry_refused:
+        clusters = retried(clusters, fleet)
     return gateway_snapshot(_gateway(fleet, settings), clusters)
 
 
@@ -69,6 +72,32 @@ def pool_clusters(fleet: Fleet, before: Fleet | None = None) -> tuple[PoolCluste
             known = known or [m for m in then if m.session.quiesces_since <= since]
             clusters.append(_pool_cluster(cluster, known, checked))
     return tuple(clusters)
+
+
+def retried(clusters: Sequence[PoolCluster], fleet: Fleet) -> tuple[PoolCluster, ...]:
+    """The clusters, each with where its 400s are retried: in the largest context that the model has in its tier, by
+    engines that know it by the same names. What needs all of a pool's nodes to be settled, needs that there too."""
+    serving = {cluster.name for cluster in clusters if cluster.endpoints}
+    pools = {name: pool for pool in fleet.pools for name in (pool.name, open_cluster(pool.name))}
+    found = []
+    for cluster in clusters:
+        pool = pools.get(cluster.name)
+        larger = [
+            other
+            for other in fleet.pools
+            if pool is not None
+            and (other.model, other.tier) == (pool.model, pool.tier)
+            and other.max_context > pool.max_context
+            and {pool.served_name, *pool.aliases} <= {other.served_name, *other.aliases}
+            and other.name in serving
+        ]
+        if pool is None or not larger:
+            found.append(cluster)
+            continue
+        best = max(larger, key=lambda other: (other.max_context, other.capacity_type is pool.capacity_type, other.name))
+        goes_to = open_cluster(best.name) if is_open_cluster(cluster.name) else best.name
+        found.append(replace(cluster, retried_at=goes_to if goes_to in serving else best.name))
+    return tuple(found)
 
 
 def _by_pool(fleet: Fleet | None) -> Mapping[str, list[Member]]:

@@ -50,6 +50,8 @@ class GatewaySettings:
     stream_idle_timeout: longest silence on a request before it is given up.
     default_pool: the pool for requests that the filter could not decide about; without one they get 503.
     max_wait: longest time that a request waits in the filter for room.
+    retry_refused: sends a request that an engine answers with 400 once more, to the pool of its model and format tier
+        with the largest context. Engines say 400 of whatever they do not like, and all of that is sent again.
     """
 
     address: ListenAddress = "127.0.0.1:10000"
@@ -58,6 +60,7 @@ class GatewaySettings:
     stream_idle_timeout: Annotated[Seconds, Gt(0), Le(86400)] = 300.0
     default_pool: Annotated[str, MinLen(1)] | None = None
     max_wait: Annotated[Seconds, Ge(0), Le(3600)] = 30.0
+    retry_refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,15 @@ def misroute(decision: decision_pb2.Decision, outcome: decision_pb2.Outcome) -> 
     request whose cap does not fit. Without one they give what the context has left; an answer that fills it was cut.
     """
     contexts = decision.contexts
+    if was_retried(decision, outcome):
+        return _of_retried(decision, outcome)
     if not outcome.upstream or not (contexts.smaller or contexts.larger):
         return None
+    return _of_first_try(decision, outcome)
+
+
+def _of_first_try(decision: decision_pb2.Decision, outcome: decision_pb2.Outcome) -> Misroute:
+    contexts = decision.contexts
     if outcome.context_exceeded:
         return Misroute.TOO_SMALL if contexts.larger else Misroute.NONE
     if not 200 <= outcome.status < 300 or not _has_usage(outcome):
@@ -44,6 +51,21 @@ def misroute(decision: decision_pb2.Decision, outcome: decision_pb2.Outcome) -> 
     if _needed(decision, outcome) <= contexts.smaller:
         return Misroute.TOO_LARGE
     return Misroute.NONE
+
+
+def was_retried(decision: decision_pb2.Decision, outcome: decision_pb2.Outcome) -> bool:
+    """Whether another pool than the chosen one has answered."""
+    served_by = outcome.cluster.partition("@")[0]
+    return bool(decision.pool and outcome.upstream) and served_by != decision.pool
+
+
+def _of_retried(decision: decision_pb2.Decision, outcome: decision_pb2.Outcome) -> Misroute:
+    """Of a request that went to a larger context after its own pool had refused it, or could not be reached."""
+    if outcome.context_exceeded:
+        return Misroute.NONE  # no context would have held it
+    if not 200 <= outcome.status < 300 or not _has_usage(outcome):
+        return Misroute.UNKNOWN
+    return Misroute.TOO_SMALL if _needed(decision, outcome) > decision.contexts.chosen else Misroute.NONE
 
 
 def _has_usage(outcome: decision_pb2.Outcome) -> bool:

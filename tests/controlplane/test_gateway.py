@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from controlplane.config.settings import Settings
 from controlplane.fleet import Fleet, form_fleet
-from controlplane.gateway import is_led_to, pool_clusters, snapshot_of
+from controlplane.gateway import is_led_to, pool_clusters, retried, snapshot_of
 from controlplane.model import NodeSession, NodeSpec, ServedModel
-from controlplane.policy.settings import Policy
+from controlplane.policy.settings import ContextClass, Policy
 from headrace_protos.envoy.config.endpoint.v3 import endpoint_pb2
 from xds_server.resource import ResourceType
 from xds_server.snapshot import Snapshot
@@ -48,6 +48,54 @@ def test_a_pool_whose_last_node_drains_keeps_it_for_one_more_snapshot() -> None:
     drained = form_fleet([replace(node("a", 1), draining=True)], {}, POLICY, 0.0)
     assert endpoints(published(drained, before)) == [1]
     assert endpoints(published(drained, drained)) == []
+
+
+def sized(name: str, port: int, context: int, *, served: str = "llama", format: str = "fp16") -> NodeSession:  # noqa: A002
+    return NodeSession(
+        f"session-{name}", NodeSpec(name, f"10.0.0.1:{port}", (ServedModel("llama", format, context, 8, served),)), 0.0
+    )
+
+
+def retries(*sessions: NodeSession, before: Fleet | None = None) -> dict[str, str]:
+    """Where the clusters of these nodes are retried, of those that are, by their pools' tier and class."""
+    policy = Policy(context_classes=(ContextClass("a", 4096), ContextClass("b", 8192), ContextClass("c")))
+    fleet = form_fleet(sessions, {}, policy, 0.0)
+    found = retried(pool_clusters(fleet, before), fleet)
+    return {_short(cluster.name): _short(cluster.retried_at) for cluster in found if cluster.retried_at}
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("llama/").replace("/on_demand", "")
+
+
+def test_what_is_refused_is_retried_at_the_largest_context_of_its_tier() -> None:
+    small, middle, large = sized("s", 1, 4096), sized("m", 2, 8192), sized("l", 3, 65_536)
+    quantized = sized("q", 4, 131_072, format="int4-awq")
+    assert retries(small, middle, large, quantized) == {"full/a": "full/c", "full/b": "full/c"}
+    assert retries(small, quantized) == {}
+    assert retries(small, replace(large, draining=True)) == {}
+
+
+def test_it_is_retried_only_by_engines_that_know_the_model_by_the_same_name() -> None:
+    assert retries(sized("s", 1, 4096), sized("l", 3, 65_536, served="other")) == {}
+    both = sized("s", 1, 4096, served="other"), sized("l", 3, 65_536, served="other")
+    assert retries(*both) == {"full/a=other": "full/c=other"}
+
+
+def test_what_needs_settled_nodes_is_retried_at_settled_nodes() -> None:
+    small, large = sized("s", 1, 4096), sized("l", 2, 65_536)
+    quiescing = [replace(sized(n, p, c), settles_at=60.0) for n, p, c in (("s2", 3, 4096), ("l2", 4, 65_536))]
+    assert retries(small, large, quiescing[0]) == {"full/a": "full/c", "full/a@all": "full/c"}
+    assert retries(small, large, *quiescing) == {"full/a": "full/c", "full/a@all": "full/c@all"}
+    assert retries(small, quiescing[1]) == {}
+
+
+def test_nothing_is_retried_unless_that_is_configured() -> None:
+    fleet = form_fleet([sized("s", 1, 4096), sized("l", 2, 65_536)], {}, POLICY, 0.0)
+    plain = snapshot_of(fleet, pool_clusters(fleet), SETTINGS)
+    retrying = replace(SETTINGS, gateway=replace(SETTINGS.gateway, retry_refused=True))
+    added = snapshot_of(fleet, pool_clusters(fleet), retrying).in_use - plain.in_use
+    assert added == {(ResourceType.CLUSTER, "llama/full/short/on_demand@retrying")}
 
 
 def test_a_node_that_leaves_others_behind_goes_at_once() -> None:

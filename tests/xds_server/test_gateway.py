@@ -394,6 +394,90 @@ async def test_an_engine_that_fails_its_health_check_gets_nothing(world, client)
     assert {(await client.post(url + CHAT, json={})).headers["engine"] for _ in range(20)} == {"two"}
 
 
+# --- requests that are refused -------------------------------------------------------------------------------------
+
+
+TOO_LONG = json.dumps({"error": {"message": "This model's maximum context length is 512 tokens."}}).encode()
+
+
+@dataclasses.dataclass
+class Sizes:
+    """A pool of two small engines, which is retried at a pool of a large one."""
+
+    small: support_gateway.Engine
+    other: support_gateway.Engine
+    large: support_gateway.Engine
+    url: str
+
+    @classmethod
+    async def of(cls, world, **answer):
+        small, other = await world.engine("small", **answer), await world.engine("other", **answer)
+        large = await world.engine("large")
+        url = await gateway_of(
+            world,
+            PoolCluster("p1", (small.endpoint, other.endpoint), retried_at="p2"),
+            PoolCluster("p2", (large.endpoint,)),
+        )
+        return cls(small, other, large, url)
+
+    @property
+    def tries(self):
+        return len(self.small.received) + len(self.other.received), len(self.large.received)
+
+
+@pytest.mark.parametrize("answer", ["200 OK", "400 Bad"], ids=["fits there", "refused there too"])
+async def test_a_400_is_tried_once_more_and_at_the_larger_pool(world, client, answer):
+    sizes = await Sizes.of(world, status="400 Bad", body=TOO_LONG)
+    sizes.large.status = answer
+    body = body_of(1 << 20)
+    got = await client.post(sizes.url + CHAT, content=body)
+    assert (got.status_code, got.headers["engine"]) == (int(answer[:3]), "large")
+    assert sizes.tries == (1, 1)
+    assert sizes.large.received[0].body == body
+    (entry,) = await until(lambda: world.log.entries)
+    assert entry.common_properties.upstream_cluster == "p2"
+    assert entry.common_properties.upstream_request_attempt_count == 2
+    assert entry.common_properties.upstream_remote_address.socket_address.port_value == sizes.large.port
+
+
+@pytest.mark.parametrize(
+    "status", ["200 OK", "401 Who", "404 Unknown", "413 Large", "422 Bad", "429 Many", "500 Broken", "503 Busy"]
+)
+async def test_no_other_answer_is_tried_again(world, client, status):
+    sizes = await Sizes.of(world, status=status)
+    assert (await client.post(sizes.url + CHAT, json={})).status_code == int(status[:3])
+    assert sizes.tries == (1, 0)
+
+
+async def test_a_pool_that_is_retried_keeps_its_traffic_while_one_of_its_engines_is_well(world, client):
+    sizes = await Sizes.of(world)
+    sizes.other.healthy = False
+    await until(lambda: _is_healthy(world, "p1", 1))
+    assert {(await client.post(sizes.url + CHAT, json={})).headers["engine"] for _ in range(30)} == {"small"}
+
+
+async def test_no_request_is_lost_when_an_engine_of_a_retried_pool_dies(world, client):
+    sizes = await Sizes.of(world)
+    await sizes.small.stop()
+    assert {(await client.post(sizes.url + CHAT, json={})).status_code for _ in range(30)} == {200}
+    await sizes.other.stop()
+    assert {(await client.post(sizes.url + CHAT, json={})).headers.get("engine") for _ in range(10)} == {"large"}
+
+
+async def test_without_the_larger_pool_a_400_comes_back_as_it_is(world, client):
+    sizes = await Sizes.of(world, status="400 Bad", body=TOO_LONG)
+    world.publish(PoolCluster("p1", (sizes.small.endpoint, sizes.other.endpoint)))
+    await until(world.all_hold_it)
+    got = await client.post(sizes.url + CHAT, json={})
+    assert (got.status_code, got.content) == (400, TOO_LONG)
+    assert sizes.tries == (1, 0)
+    assert world.notes.rejections() == []
+
+
+async def _is_healthy(world, pool, engines) -> bool:
+    return await world.running.stat(f"cluster.{pool}.membership_healthy") == engines
+
+
 # --- filters that fail ---------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from xds_server.clusters import access_log_cluster, ext_proc_cluster, pool_cluster, pool_endpoints
+from xds_server.clusters import access_log_cluster, ext_proc_cluster, pool_cluster, pool_endpoints, retrying_cluster
 from xds_server.gateway import Gateway, PoolCluster
 from xds_server.listener import gateway_listener
 from xds_server.routes import pool_routes
@@ -21,7 +21,12 @@ def gateway_snapshot(gateway: Gateway, pools: Iterable[PoolCluster]) -> Snapshot
             *logs,
             *map(pool_cluster, pools),
             *map(pool_endpoints, pools),
+            *(retrying_cluster(pool) for pool in pools if pool.retried_at),
             gateway_listener(gateway),
-            pool_routes(gateway, [pool.name for pool in pools]),
+            pool_routes(
+                gateway,
+                [pool.name for pool in pools],
+                retrying={pool.name: pool.retrying for pool in pools if pool.retried_at},
+            ),
         ]
     )

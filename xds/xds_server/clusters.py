@@ -11,6 +11,7 @@ from google.protobuf import any_pb2
 from headrace_protos.envoy.config.cluster.v3 import circuit_breaker_pb2, cluster_pb2, outlier_detection_pb2
 from headrace_protos.envoy.config.core.v3 import address_pb2, config_source_pb2, health_check_pb2, protocol_pb2
 from headrace_protos.envoy.config.endpoint.v3 import endpoint_components_pb2, endpoint_pb2
+from headrace_protos.envoy.extensions.clusters.aggregate.v3 import cluster_pb2 as aggregate_pb2
 from headrace_protos.envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
 from xds_server.gateway import Endpoint, PoolCluster
 from xds_server.resource import packed
@@ -64,10 +65,29 @@ def pool_cluster(pool: PoolCluster) -> cluster_pb2.Cluster:
     )
 
 
+def retrying_cluster(pool: PoolCluster) -> cluster_pb2.Cluster:
+    """The pool's own hosts first, then those of the pool where it is retried, which only a retry asks for, or a pool
+    without a healthy host."""
+    return cluster_pb2.Cluster(
+        name=pool.retrying,
+        connect_timeout=_CONNECT_TIMEOUT,
+        lb_policy=cluster_pb2.Cluster.CLUSTER_PROVIDED,
+        cluster_type={
+            "name": "envoy.clusters.aggregate",
+            "typed_config": packed(aggregate_pb2.ClusterConfig(clusters=[pool.name, pool.retried_at])),
+        },
+        circuit_breakers=_circuit_breakers(),
+    )
+
+
 def pool_endpoints(pool: PoolCluster) -> endpoint_pb2.ClusterLoadAssignment:
-    return endpoint_pb2.ClusterLoadAssignment(
+    assignment = endpoint_pb2.ClusterLoadAssignment(
         cluster_name=pool.name, endpoints=[{"lb_endpoints": [_weighted(endpoint) for endpoint in pool.endpoints]}]
     )
+    if pool.retried_at:
+        # By default, traffic begins to go to the next priority when more than 28% of the hosts are unhealthy.
+        assignment.policy.overprovisioning_factor.value = 100_000
+    return assignment
 
 
 def ext_proc_cluster(addresses: Sequence[str]) -> cluster_pb2.Cluster:

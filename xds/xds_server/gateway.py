@@ -27,11 +27,20 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class PoolCluster:
-    """A pool: requests that name it go to its endpoints. None for `health_path` makes a TCP connection the check."""
+    """A pool: requests that name it go to its endpoints. None for `health_path` makes a TCP connection the check.
+
+    `retried_at` names the pool that gets, once more, what an engine of this one answers with 400; empty for none.
+    """
 
     name: str
     endpoints: tuple[Endpoint, ...]
     health_path: str | None = "/health"
+    retried_at: str = ""
+
+    @property
+    def retrying(self) -> str:
+        """The name of the cluster that leads to both; pools are not named so."""
+        return f"{self.name}@retrying"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from headrace_protos.envoy.config.cluster.v3 import cluster_pb2
 from headrace_protos.envoy.config.core.v3 import grpc_service_pb2
 from headrace_protos.envoy.config.endpoint.v3 import endpoint_pb2
 from headrace_protos.envoy.config.route.v3 import route_components_pb2
+from headrace_protos.envoy.extensions.clusters.aggregate.v3 import cluster_pb2 as aggregate_pb2
 from headrace_protos.envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
 
 _PREFIX = "type.googleapis.com/"
@@ -84,6 +85,9 @@ def _needs(message: Message) -> Iterator[Key]:
         case cluster_pb2.Cluster():
             if message.type == cluster_pb2.Cluster.EDS:
                 yield ResourceType.ENDPOINTS, message.eds_cluster_config.service_name or message.name
+            for part in _parts(message.cluster_type):
+                if isinstance(part, aggregate_pb2.ClusterConfig):
+                    yield from ((ResourceType.CLUSTER, name) for name in part.clusters)
             return
     for part in _parts(message):
         match part:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 
 from headrace_protos.envoy.config.core.v3 import base_pb2
 from headrace_protos.envoy.config.route.v3 import route_components_pb2, route_pb2
 from headrace_protos.envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2
+from headrace_protos.envoy.extensions.retry.priority.previous_priorities.v3 import previous_priorities_config_pb2
 from headrace_protos.envoy.type.matcher.v3 import http_inputs_pb2
 from headrace_protos.xds.core.v3 import extension_pb2 as xds_extension_pb2
 from headrace_protos.xds.type.matcher.v3 import matcher_pb2
@@ -27,6 +29,10 @@ PREVIOUS_HOSTS: Mapping[str, Any] = {
     "typed_config": packed(previous_hosts_pb2.PreviousHostsPredicate()),
 }
 """A retry goes to another host than the attempts before it."""
+_NEXT_PRIORITY = route_components_pb2.RetryPolicy.RetryPriority(
+    name="envoy.retry_priorities.previous_priorities",
+    typed_config=packed(previous_priorities_config_pb2.PreviousPrioritiesConfig(update_frequency=1)),
+)
 HOST_SELECTIONS = 30
 """How often a load balancer is asked for another host. A dead one has the fewest requests, so it is offered often."""
 
@@ -36,10 +42,13 @@ _POOL_INPUT = xds_extension_pb2.TypedExtensionConfig(
 _OVERWRITE = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 
 
-def pool_routes(gateway: Gateway, pools: Sequence[str]) -> route_pb2.RouteConfiguration:
+def pool_routes(
+    gateway: Gateway, pools: Sequence[str], retrying: Mapping[str, str] = MappingProxyType({})
+) -> route_pb2.RouteConfiguration:
+    """`retrying` names, for pools whose 400s are retried elsewhere, the cluster that leads there too."""
     host = route_components_pb2.VirtualHost(name="all", domains=["*"])
     # A matcher tree without entries is refused.
-    host.matcher.CopyFrom(_matcher(gateway, pools) if pools else _otherwise(gateway))
+    host.matcher.CopyFrom(_matcher(gateway, pools, retrying) if pools else _otherwise(gateway))
     return route_pb2.RouteConfiguration(
         name=ROUTES,
         virtual_hosts=[host],
@@ -53,11 +62,13 @@ def pool_routes(gateway: Gateway, pools: Sequence[str]) -> route_pb2.RouteConfig
     )
 
 
-def _matcher(gateway: Gateway, pools: Sequence[str]) -> matcher_pb2.Matcher:
+def _matcher(gateway: Gateway, pools: Sequence[str], retrying: Mapping[str, str]) -> matcher_pb2.Matcher:
     return matcher_pb2.Matcher(
         matcher_tree={
             "input": _POOL_INPUT,
-            "exact_match_map": {"map": {pool: _on_match(_forward(gateway, pool, pool=pool)) for pool in pools}},
+            "exact_match_map": {
+                "map": {pool: _on_match(_to_pool(gateway, pool, retrying.get(pool))) for pool in pools}
+            },
         },
         on_no_match={"matcher": _otherwise(gateway)},
     )
@@ -79,6 +90,13 @@ def _otherwise(gateway: Gateway) -> matcher_pb2.Matcher:
 
 def _on_match(route: route_components_pb2.Route) -> matcher_pb2.Matcher.OnMatch:
     return matcher_pb2.Matcher.OnMatch(action={"name": route.name, "typed_config": packed(route)})
+
+
+def _to_pool(gateway: Gateway, pool: str, retrying: str | None) -> route_components_pb2.Route:
+    route = _forward(gateway, pool, pool=retrying or pool)
+    if retrying:
+        route.route.retry_policy.CopyFrom(_retry_policy_with_400())
+    return route
 
 
 def _forward(gateway: Gateway, name: str, *, pool: str = "", by_header: str = "") -> route_components_pb2.Route:
@@ -116,6 +134,19 @@ def _retry_policy() -> route_components_pb2.RetryPolicy:
         host_selection_retry_max_attempts=HOST_SELECTIONS,
         retry_back_off={"base_interval": timedelta(seconds=0.025), "max_interval": timedelta(seconds=0.25)},
     )
+
+
+def _retry_policy_with_400() -> route_components_pb2.RetryPolicy:
+    """Once, and at the next priority, whatever the reason: Envoy has one count for all, and a request that was refused
+    twice must not be tried a third time."""
+    policy = _retry_policy()
+    policy.retry_on += ",retriable-status-codes"
+    policy.retriable_status_codes.append(400)
+    policy.num_retries.value = 1
+    policy.retry_priority.CopyFrom(_NEXT_PRIORITY)
+    # It goes to other engines, which need no rest.
+    policy.retry_back_off.base_interval.FromMilliseconds(1)
+    return policy
 
 
 def _header(name: str, value: str) -> base_pb2.HeaderValueOption:

@@ -10,6 +10,7 @@ from controlplane.ledger.mistakes import Misroute, misroute
 from controlplane.policy.budget import FROM_CLIENT, FROM_DEFAULT
 from headrace_protos.headrace.v1 import decision_pb2
 
+POOL = "llama/full/short/on_demand"
 SHORT = {"chosen": 8192, "larger": 32_768}
 MIDDLE = {"chosen": 32_768, "smaller": 8192, "larger": 131_072}
 LONG = {"chosen": 131_072, "smaller": 32_768}
@@ -19,6 +20,7 @@ def decision(contexts: dict[str, int], cap: int | None = None, choices: int = 1)
     return decision_pb2.Decision(
         contexts=decision_pb2.Contexts(**contexts),
         choices=choices,
+        pool=POOL,
         budget=decision_pb2.Budget(
             prompt_tokens=100,
             output_tokens=(cap or 1000) * choices,
@@ -31,8 +33,19 @@ def outcome(
     prompt: int | None = None, completion: int | None = None, *, status: int = 200, **more: Any
 ) -> decision_pb2.Outcome:
     return decision_pb2.Outcome(
-        status=status, upstream="10.0.0.1:8000", prompt_tokens=prompt, completion_tokens=completion, **more
+        status=status,
+        upstream="10.0.0.1:8000",
+        cluster=f"{POOL}@all",
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        **more,
     )
+
+
+def retried(came: decision_pb2.Outcome) -> decision_pb2.Outcome:
+    """As answered by another pool than the chosen one."""
+    came.cluster = "llama/full/long/on_demand@all"
+    return came
 
 
 REFUSED = outcome(status=400, context_exceeded=True)
@@ -76,6 +89,13 @@ REFUSED = outcome(status=400, context_exceeded=True)
         (decision(MIDDLE), outcome(4000, 5, status=500), Misroute.UNKNOWN),
         (decision(MIDDLE), outcome(status=400), Misroute.UNKNOWN),
         (decision(MIDDLE), outcome(status=0), Misroute.UNKNOWN),
+        # Tried again in a larger class: after a refusal, or since no engine of its own could be reached.
+        (decision(SHORT), retried(outcome(9000, 5)), Misroute.TOO_SMALL),
+        (decision(SHORT, cap=5000), retried(outcome(4000, 5)), Misroute.TOO_SMALL),
+        (decision(SHORT), retried(outcome(4000, 5)), Misroute.NONE),
+        (decision(SHORT), retried(outcome()), Misroute.UNKNOWN),
+        (decision(SHORT), retried(outcome(status=400)), Misroute.UNKNOWN),
+        (decision(SHORT), retried(outcome(status=400, context_exceeded=True)), Misroute.NONE),
         # No choice, or no engine.
         (decision({"chosen": 8192}), REFUSED, None),
         (decision({"chosen": 8192}), outcome(4, 5), None),
