@@ -78,7 +78,7 @@ def retried(clusters: Sequence[PoolCluster], fleet: Fleet) -> tuple[PoolCluster,
     """The clusters, each with where its 400s are retried: in the largest context that the model has in its tier, by
     engines that know it by the same names. What needs all of a pool's nodes to be settled, needs that there too."""
     serving = {cluster.name for cluster in clusters if cluster.endpoints}
-    pools = {name: pool for pool in fleet.pools for name in (pool.name, open_cluster(pool.name))}
+    pools = {name: pool for pool in fleet.pools for name in pool.clusters}
     found = []
     for cluster in clusters:
         pool = pools.get(cluster.name)
@@ -95,8 +95,9 @@ def retried(clusters: Sequence[PoolCluster], fleet: Fleet) -> tuple[PoolCluster,
             found.append(cluster)
             continue
         best = max(larger, key=lambda other: (other.max_context, other.capacity_type is pool.capacity_type, other.name))
-        goes_to = open_cluster(best.name) if is_open_cluster(cluster.name) else best.name
-        found.append(replace(cluster, retried_at=goes_to if goes_to in serving else best.name))
+        is_for_new_sessions = pool.quiescing_nodes and cluster.name == pool.open_cluster
+        goes_to = best.open_cluster if is_for_new_sessions and best.open_cluster in serving else best.name
+        found.append(replace(cluster, retried_at=goes_to))
     return tuple(found)
 
 

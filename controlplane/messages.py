@@ -124,6 +124,7 @@ def node_load(message: node_pb2.LoadReport, reported_at: float) -> NodeLoad:
         ttft_seconds=message.ttft_seconds if message.HasField("ttft_seconds") else None,
         healthy=message.healthy,
         uncounted=message.uncounted,
+        streams_usage=message.streams_usage if message.HasField("streams_usage") else None,
         reported_at=reported_at,
     )
 
@@ -137,6 +138,7 @@ def node_load_message(load: NodeLoad) -> node_pb2.LoadReport:
         ttft_seconds=load.ttft_seconds,
         healthy=load.healthy,
         uncounted=load.uncounted,
+        streams_usage=load.streams_usage,
     )
 
 

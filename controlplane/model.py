@@ -145,8 +145,9 @@ class NodeSession:
 class NodeLoad:
     """One load report. `kv_cache_use` is a share; None is unknown, which is not the same as idle.
 
-    `uncounted` says that the engine does not tell what runs and waits, which are then 0. `reported_at` is in Unix
-    seconds by the control plane's clock when the report arrived.
+    `uncounted` says that the engine does not tell what runs and waits, which are then 0; `streams_usage` whether its
+    streams tell token counts unasked. `reported_at` is in Unix seconds by the control plane's clock when the report
+    arrived.
     """
 
     running: int
@@ -156,6 +157,7 @@ class NodeLoad:
     ttft_seconds: float | None = None
     healthy: bool = True
     uncounted: bool = False
+    streams_usage: bool | None = None
     reported_at: float = 0.0
 
 

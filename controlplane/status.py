@@ -66,8 +66,14 @@ def summarise(view: View | None, around: Surroundings) -> fleet_pb2.GetStatusRes
         sla=list(_sla(around.sla)),
         qos_mode=view.table.policy.qos.mode if view else "",
         fleet_pressures=map(pressure_message, view.fleet.pressures) if view else (),
+        silent_nodes=sorted(_silent(view)) if view else (),
         context_bounds=[_bounds_message(bounds) for bounds in around.bounds],
     )
+
+
+def _silent(view: View) -> Iterable[str]:
+    """Nodes that teach nothing of a stream, unless its client asked for usage."""
+    return (node_id for node_id, load in view.loads.items() if node_id in view.sessions and load.streams_usage is False)
 
 
 def _bounds_message(bounds: SuggestedBounds) -> fleet_pb2.ContextBounds:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -14,6 +14,7 @@ from headrace_protos.headrace.v1 import admin_pb2, decision_pb2, fleet_pb2, node
 
 VERDICT_STYLES = {"sensitive": "magenta", "neutral": "white", "tolerant": "cyan"}
 MISTAKES = (Misroute.TOO_SMALL, Misroute.TOO_LARGE)
+SILENT_SHOWN = 10
 TIER_STYLES = {"full": "magenta", "quantized": "cyan"}
 PRESSURE_STYLES = {"normal": "green", "elevated": "yellow", "critical": "red"}
 
@@ -172,6 +173,8 @@ def show_status(status: fleet_pb2.GetStatusResponse) -> None:
         console.print(f"ledger          {_ledger(status.ledger)}", soft_wrap=True)
     for gain in status.gains:
         console.print(f"gain            {_gain(gain)}")
+    if status.silent_nodes:
+        console.print(f"usage           {_silence(status.silent_nodes)}", soft_wrap=True)
     for bounds in status.context_bounds:
         console.print(f"context bounds  {_bounds(bounds)}", soft_wrap=True)
     if status.HasField("composition"):
@@ -296,6 +299,14 @@ def _gain(gain: fleet_pb2.Gain) -> str:
     known = f"{gain.comparable_seconds:.0f} s at comparable load"
     expected = f", {gain.prior:g} was expected" if gain.learned else ""
     return f"{where}: {gain.gain:g} times full, {source}{expected} ({known})"
+
+
+def _silence(nodes: Sequence[str]) -> str:
+    shown = ", ".join(map(escape, nodes[:SILENT_SHOWN])) + (", ..." if len(nodes) > SILENT_SHOWN else "")
+    return (
+        f"streams of {shown} teach nothing unless the client asks for usage; start vLLM with "
+        "--enable-force-include-usage"
+    )
 
 
 def _bounds(bounds: fleet_pb2.ContextBounds) -> str:

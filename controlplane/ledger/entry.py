@@ -25,6 +25,10 @@ DECISION_KEY = "decision"
 USAGE_NAMESPACE = "headrace.usage"
 PROMPT_TOKENS_KEY = "prompt_tokens"
 COMPLETION_TOKENS_KEY = "completion_tokens"
+# Of llama.cpp's timings, for streams without usage.
+READ_TOKENS_KEY = "read_tokens"
+CACHED_TOKENS_KEY = "cached_tokens"
+PREDICTED_TOKENS_KEY = "predicted_tokens"
 FINISH_REASON_KEY = "finish_reason"
 ERROR_TYPE_KEY = "error_type"
 ERROR_CODE_KEY = "error_code"
@@ -77,9 +81,9 @@ def recorded_decision(
     if common.HasField("time_to_last_upstream_rx_byte"):
         outcome.last_byte_seconds = _seconds(common.time_to_last_upstream_rx_byte)
     usage = metadata[USAGE_NAMESPACE] if USAGE_NAMESPACE in metadata else Struct()
-    if (prompt_tokens := _tokens(usage, PROMPT_TOKENS_KEY)) is not None:
+    if (prompt_tokens := _prompt_tokens(usage)) is not None:
         outcome.prompt_tokens = prompt_tokens
-    if (completion_tokens := _tokens(usage, COMPLETION_TOKENS_KEY)) is not None:
+    if (completion_tokens := _first(usage, COMPLETION_TOKENS_KEY, PREDICTED_TOKENS_KEY)) is not None:
         outcome.completion_tokens = completion_tokens
     if _FINISH_REASON.fullmatch(reason := _text(usage, FINISH_REASON_KEY)):
         outcome.finish_reason = reason
@@ -105,6 +109,18 @@ def _decision(metadata: Struct) -> decision_pb2.Decision | None:
         return decision_pb2.Decision.FromString(encoded)
     except (binascii.Error, DecodeError):
         return None
+
+
+def _prompt_tokens(usage: Struct) -> int | None:
+    if PROMPT_TOKENS_KEY in usage.fields:
+        return _tokens(usage, PROMPT_TOKENS_KEY)
+    read, cached = _tokens(usage, READ_TOKENS_KEY), _tokens(usage, CACHED_TOKENS_KEY)
+    return None if read is None or cached is None else read + cached
+
+
+def _first(usage: Struct, *keys: str) -> int | None:
+    """Of the first of the keys that is there."""
+    return next((_tokens(usage, key) for key in keys if key in usage.fields), None)
 
 
 def _tokens(usage: Struct, key: str) -> int | None:

@@ -121,6 +121,10 @@ def node(
     ] = CapacityType.ON_DEMAND,
     label: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Free label; repeatable.")] = None,
     drain_grace: Annotated[float, typer.Option(min=0, help="Seconds that requests may go on after SIGTERM.")] = 30.0,
+    ask_for_usage: Annotated[
+        bool,
+        typer.Option(help="Sends the engine a request for one token, to see whether its streams tell token counts."),
+    ] = True,
     metrics: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Serves the agent's metrics there; without it, nowhere.")
     ] = None,
@@ -141,6 +145,7 @@ def node(
         capacity_type=capacity_type,
         labels=dict(_checked(parse_label, text, "--label") for text in label or ()),
         drain_grace=drain_grace,
+        ask_for_usage=ask_for_usage,
     )
     if metrics is not None:
         _checked(split_address, metrics, "--metrics")

@@ -26,6 +26,7 @@ from node_agent.metrics import Observer
 from node_agent.probe import UNKNOWN, Probe, Reading
 from node_agent.registry import RegistryClient
 from node_agent.settings import AgentSettings
+from node_agent.stream_usage import StreamUsage
 from node_agent.vram import Gpus
 
 T = TypeVar("T")
@@ -79,9 +80,14 @@ async def run(
         if engine is None:
             return
 
+        usage = StreamUsage(http)
+
         async def describe() -> NodeSpec:
             address = await resolve(settings.advertised)
-            return describe_node(settings, await engine.describe(), gpus, address)
+            found = await engine.describe()
+            spec = describe_node(settings, found, gpus, address)
+            usage.described(found)
+            return spec
 
         spec = await _unless(stop, _wait_for_description(describe, dice, sleep))
         if spec is None:
@@ -90,13 +96,17 @@ async def run(
         membership = Membership(registry, spec, readings, observer, dice=dice, sleep=sleep)
         async with asyncio.TaskGroup() as group:
             watch = DescriptionWatch(describe, membership)
-            tasks = (
+            tasks = [
                 group.create_task(
-                    _take_readings(Probe(engine), readings, membership, watch, observer, clock=clock, sleep=sleep)
+                    _take_readings(
+                        Probe(engine), readings, membership, watch, observer, usage=usage, clock=clock, sleep=sleep
+                    )
                 ),
                 group.create_task(_look_again(watch, readings, settings.describe_seconds, sleep)),
                 group.create_task(membership.keep()),
-            )
+            ]
+            if settings.ask_for_usage:
+                tasks.append(group.create_task(usage.run(dice, sleep)))
             await stop.wait()
             # The heartbeats go on meanwhile, or the lease would end with requests still running.
             await membership.drain()
@@ -141,6 +151,7 @@ async def _take_readings(
     watch: DescriptionWatch,
     observer: Observer,
     *,
+    usage: StreamUsage,
     clock: Callable[[], float],
     sleep: Sleep,
 ) -> None:
@@ -152,6 +163,7 @@ async def _take_readings(
         was_away = not reading.load.healthy or (was_away and not await watch.look())
         if was_away:
             reading = replace(reading, load=replace(reading.load, healthy=False))
+        reading = replace(reading, load=replace(reading.load, streams_usage=usage.told))
         observer.reading(reading.load)
         readings.put(reading)
         registration = membership.session.value

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -48,7 +50,7 @@ class Answer:
 
 
 class EngineHttp:
-    """GET requests to one engine. `timeout` in seconds bounds each one as a whole."""
+    """Requests to one engine. `timeout` in seconds bounds each GET as a whole."""
 
     def __init__(
         self, url: str, *, timeout: float = ANSWER_SECONDS, transport: httpx.AsyncBaseTransport | None = None
@@ -75,8 +77,16 @@ class EngineHttp:
 
     async def get(self, path: str) -> Answer:
         """Raises EngineUnavailableError when no whole answer comes in time."""
+        return await self._whole_answer(self._client.build_request("GET", path), path, self._timeout)
+
+    async def post(self, path: str, body: Mapping[str, Any], timeout: float) -> Answer:
+        """As `get`, within `timeout` seconds; of a stream the answer is all of it."""
+        request = self._client.build_request("POST", path, json=body, timeout=timeout)
+        return await self._whole_answer(request, path, timeout)
+
+    async def _whole_answer(self, request: httpx.Request, path: str, seconds: float) -> Answer:
         try:
-            async with asyncio.timeout(self._timeout), self._client.stream("GET", path) as response:
+            async with asyncio.timeout(seconds), self._answering(request) as response:
                 body = bytearray()
                 async for part in response.aiter_bytes():
                     body += part
@@ -87,7 +97,15 @@ class EngineHttp:
                 return Answer(response.status_code, bytes(body))
         except (TimeoutError, httpx.TimeoutException):
             raise EngineUnavailableError(
-                f"{self.url}{path} gave no answer within {self._timeout:g} s", timed_out=True
+                f"{self.url}{path} gave no answer within {seconds:g} s", timed_out=True
             ) from None
         except httpx.HTTPError as error:
             raise EngineUnavailableError(f"{self.url}{path}: {error or type(error).__name__}") from error
+
+    @asynccontextmanager
+    async def _answering(self, request: httpx.Request) -> AsyncIterator[httpx.Response]:
+        response = await self._client.send(request, stream=True)
+        try:
+            yield response
+        finally:
+            await response.aclose()

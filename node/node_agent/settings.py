@@ -27,7 +27,8 @@ class AgentSettings:
     and port of the URL. `models` limits what is registered; empty means all that the engine lists. `format`,
     `max_context`, `max_sequences` and `kv_cache_tokens` go for every model, over what the engine says; None leaves it
     to the engine. `drain_grace` is how long requests may go on after SIGTERM, in seconds; `describe_seconds` is how
-    often the engine is asked whether it still serves the same.
+    often the engine is asked whether it still serves the same. With `ask_for_usage` the agent sends the engine one
+    request for one token, to see whether its streams tell token counts.
     """
 
     engine_url: str
@@ -44,6 +45,7 @@ class AgentSettings:
     labels: Mapping[str, str] = field(default_factory=dict)
     drain_grace: float = 30.0
     describe_seconds: float = 5.0
+    ask_for_usage: bool = True
 
     @property
     def advertised(self) -> str:

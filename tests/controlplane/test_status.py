@@ -116,6 +116,13 @@ def test_a_pool_whose_nodes_hold_unlike_contexts_is_a_condition_that_says_what_t
         assert all("8192 to 32768 tokens" in c.message and "max_context: 8192}" in c.message for c in conditions)
 
 
+def test_nodes_whose_streams_teach_nothing_are_named() -> None:
+    view = view_of("a", "b", "c", "d")
+    for name, told in (("a", False), ("b", True), ("c", None), ("d", False)):
+        view.loads[name] = replace(view.loads[name], streams_usage=told)
+    assert list(summarise(view, HAPPY).silent_nodes) == ["a", "d"]
+
+
 def test_facts_limit_too_much_traffic_that_needs_full_nodes_is_a_condition_with_its_numbers() -> None:
     composition = Composition(900, sensitive=80, neutral=15, tolerant=5, needing_full=80)
     calm = summarise(view_of("a"), replace(HAPPY, assessment=Assessment(composition, is_trouble=False, changed=True)))

@@ -73,6 +73,14 @@ def test_bounds_are_shown_with_what_others_would_save(capsys: pytest.CaptureFixt
     assert "b: 8192 saves up to 30% of the engines, 4096 would save up to 40% (0 requests)" in shown
 
 
+def test_nodes_that_teach_nothing_are_named_and_many_of_them_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    tables.show_status(fleet_pb2.GetStatusResponse(silent_nodes=[f"n{number}" for number in range(12)]))
+    shown = capsys.readouterr().out
+    assert "n0, n1" in shown
+    assert "n9, ..." in shown
+    assert "--enable-force-include-usage" in shown
+
+
 def test_mistakes_stand_out_in_both_lists(capsys: pytest.CaptureFixture[str]) -> None:
     made = decision_pb2.RecordedDecision(misroute="too_small")
     tables.show_decisions([made])

@@ -88,6 +88,7 @@ def settings(engine: FakeEngine, registry: ScriptedRegistry) -> AgentSettings:
         node_id="node-1",
         max_sequences=8,
         describe_seconds=3.0,
+        ask_for_usage=False,
     )
 
 

@@ -64,6 +64,7 @@ class EngineShape:
     time_scale: float = 0.0
     version: str = "0.32.0"
     started_at: float = 1_700_000_000.0
+    force_include_usage: bool = False
 
     @property
     def kv_tokens(self) -> int:
@@ -289,7 +290,8 @@ class FakeEngine:
             prompt_tokens=prompt_tokens,
             output_tokens=min(output_tokens, stop_after or output_tokens),
             stream=bool(asked.get("stream")),
-            include_usage=bool((asked.get("stream_options") or {}).get("include_usage")),
+            include_usage=self.shape.force_include_usage
+            or bool((asked.get("stream_options") or {}).get("include_usage")),
             priority=int(asked.get("priority") or 0),
             finish_reason="stop" if stop_after and stop_after <= output_tokens else "length",
         )

@@ -98,7 +98,8 @@ class RunningSystem:
     async def node(self, engine_url: str, node_id: str, *flags: str) -> AsyncIterator[asyncio.subprocess.Process]:
         """The agent of an engine as a process, as long as the context lasts; it leaves gracefully."""
         argv = [sys.executable, "-m", "headrace", "node", "--engine-url", engine_url, "--node-id", node_id]
-        argv += ["--control-plane", self.addresses["grpc"], "--drain-grace", "1", *flags]
+        # What reaches an engine is then what a test sends.
+        argv += ["--control-plane", self.addresses["grpc"], "--drain-grace", "1", "--no-ask-for-usage", *flags]
         with (self.folder / f"{node_id}.log").open("ab") as log:
             process = await child.start(argv, stdout=log)
         try:

@@ -303,6 +303,14 @@ async def test_why_an_answer_ended_comes_back_where_it_stands_in_no_array(world,
     assert [usage.get("finish_reason") for usage in [await usage_of(world)] if usage] == reason
 
 
+async def test_the_timings_of_a_stream_come_back(world, client):
+    last = {"choices": [], "timings": {"cache_n": 30, "prompt_n": 1, "predicted_n": 7}}
+    one = await world.engine("one", headers=SSE, body=b"data: %b\n\ndata: [DONE]\n\n" % json.dumps(last).encode())
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))
+    await client.post(url + CHAT, json={})
+    assert await usage_of(world) == {"cached_tokens": 30, "read_tokens": 1, "predicted_tokens": 7}
+
+
 @pytest.mark.parametrize(
     ("status", "body", "found"),
     [

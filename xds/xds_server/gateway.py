@@ -74,6 +74,10 @@ STREAMED_USAGE = (
     UsageRule(("response", "usage", "output_tokens"), "completion_tokens"),
     UsageRule(("message", "usage", "input_tokens"), "prompt_tokens"),
     UsageRule(("message", "usage", "output_tokens"), "completion_tokens"),
+    # llama.cpp's, in the last event of each stream: prompt tokens that it read, and those that it had read before.
+    UsageRule(("timings", "prompt_n"), "read_tokens"),
+    UsageRule(("timings", "cache_n"), "cached_tokens"),
+    UsageRule(("timings", "predicted_n"), "predicted_tokens"),
     UsageRule(("response", "incomplete_details", "reason"), "finish_reason", text=True),
     UsageRule(("delta", "stop_reason"), "finish_reason", text=True),
 )

@@ -107,6 +107,28 @@ def test_a_time_that_envoy_does_not_know_is_left_unset(value: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [
+        ({"read_tokens": 1, "cached_tokens": 30, "predicted_tokens": 7}, (31, 7)),
+        ({"read_tokens": 1, "predicted_tokens": 7}, (None, 7)),  # how many it had read before, is not known
+        ({"read_tokens": "1", "cached_tokens": 30, "predicted_tokens": [7]}, (None, None)),
+        # Usage is what counts where both are there, also when it is of a wrong type.
+        (
+            {"prompt_tokens": 5, "completion_tokens": 6, "read_tokens": 1, "cached_tokens": 2, "predicted_tokens": 3},
+            (5, 6),
+        ),
+        ({"prompt_tokens": "5", "completion_tokens": None, "read_tokens": 1, "cached_tokens": 2}, (None, None)),
+    ],
+)
+def test_llama_cpps_timings_stand_in_for_usage(usage: dict[str, Any], tokens: tuple[int | None, int | None]) -> None:
+    outcome = recorded_decision(entry(**usage), SessionHistory(60.0)).outcome
+    found = [
+        getattr(outcome, name) if outcome.HasField(name) else None for name in ("prompt_tokens", "completion_tokens")
+    ]
+    assert tuple(found) == tokens
+
+
+@pytest.mark.parametrize(
     ("value", "reason"),
     [
         ("max_output_tokens", "max_output_tokens"),
