@@ -91,6 +91,9 @@ def _needed(decision: decision_pb2.Decision, outcome: decision_pb2.Outcome) -> i
 
 
 def _cap(decision: decision_pb2.Decision) -> int | None:
-    """The client's, for one answer."""
+    """What the engine was told that one answer may have: by the client, or by Headrace under pressure."""
     budget = decision.budget
-    return budget.output_tokens // max(decision.choices, 1) if budget.output_from == FROM_CLIENT else None
+    caps = [budget.output_tokens // max(decision.choices, 1)] if budget.output_from == FROM_CLIENT else []
+    if decision.output_limit:
+        caps.append(decision.output_limit)
+    return min(caps, default=None)

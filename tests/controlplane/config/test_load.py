@@ -111,8 +111,8 @@ def test_faults_of_a_policy_alone_have_paths_without_the_section() -> None:
     assert caught.value.faults == (
         "p.yaml:2: sensitivity.hot_temperature: must be at most 2.0, not 9",
         "p.yaml:3: nonsense: is no setting; known here: "
-        "default_model, sensitivity, budget, formats, context_classes, gain, selection, waiting, qos, sessions, "
-        "tenants, composition, sla",
+        "default_model, sensitivity, budget, formats, context_classes, thresholds, gain, selection, waiting, qos, "
+        "sessions, tenants, composition, sla",
     )
 
 

@@ -29,6 +29,11 @@ def decision(contexts: dict[str, int], cap: int | None = None, choices: int = 1)
     )
 
 
+def limited(made: decision_pb2.Decision, limit: int) -> decision_pb2.Decision:
+    made.output_limit = limit
+    return made
+
+
 def outcome(
     prompt: int | None = None, completion: int | None = None, *, status: int = 200, **more: Any
 ) -> decision_pb2.Outcome:
@@ -77,6 +82,10 @@ REFUSED = outcome(status=400, context_exceeded=True)
         # With a cap the engine of the smaller class would have refused it.
         (decision(MIDDLE, cap=5000), outcome(4000, 10), Misroute.NONE),
         (decision(MIDDLE, cap=4192), outcome(4000, 10), Misroute.TOO_LARGE),
+        # A cap that Headrace set under pressure counts as a client's.
+        (limited(decision(SHORT), 192), outcome(8000, 192), Misroute.NONE),
+        (limited(decision(MIDDLE), 4000), outcome(4500, 10), Misroute.NONE),
+        (limited(decision(MIDDLE, cap=5000), 3000), outcome(4500, 10), Misroute.TOO_LARGE),
         # Each answer has a context of its own.
         (decision(SHORT, choices=4), outcome(4000, 8000), Misroute.NONE),
         (decision(SHORT, choices=4), outcome(4000, 16_768), Misroute.TOO_SMALL),
