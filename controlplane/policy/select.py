@@ -235,8 +235,10 @@ def contexts_around(selection: Selection, candidates: tuple[Candidate, ...]) -> 
     pool = selection.pool
     if pool is None:
         return None
-    smaller = larger = 0
-    rank = next(c.context_rank for c in candidates if c.pool.name == pool.name)
+    smaller = larger = rank = 0
+    for candidate in candidates:
+        if candidate.pool is pool:
+            rank = candidate.context_rank
     for alternative, candidate in zip(selection.alternatives, candidates, strict=True):
         if candidate.context_rank < rank and alternative.excluded_by == CONTEXT_TOO_SMALL:
             smaller = max(smaller, candidate.pool.max_context)
