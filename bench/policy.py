@@ -1,4 +1,5 @@
-"""What deciding costs: the median time of each step for a chat of 2 KB and of 50 KB, on one core.
+"""What deciding costs: the median time of each step for a chat of 2 KB and of 50 KB, on one core; and what QoS
+governance adds to it, in each state of pressure.
 
     python bench/policy.py
 
@@ -12,11 +13,24 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from controlplane.messages import decision_message
-from controlplane.model import Ask, CapacityType, Decision, FormatTier, HttpRequest, Pool
+from controlplane.model import (
+    Ask,
+    CapacityType,
+    Decision,
+    FormatTier,
+    HttpRequest,
+    Pool,
+    Pressure,
+    QosTier,
+    TierPressure,
+)
 from controlplane.policy.ask import parse
 from controlplane.policy.decide import decide
+from controlplane.policy.govern import course, governing
+from controlplane.policy.qos import Mode, QosRules
 from controlplane.policy.settings import Policy
 from controlplane.policy.table import compile_table
 from ext_proc import wire
@@ -70,6 +84,30 @@ def main() -> None:
     print(f"{'microseconds':<26}" + "".join(f"{size // 1000:>7} KB" for size in SIZES))
     for name, *medians in zip(names, *columns, strict=True):
         print(f"{name:<26}" + "".join(f"{median:>10.1f}" for median in medians))
+    _govern(pools, _chat(SIZES[0]))
+
+
+def _govern(pools: list[Pool], request: HttpRequest) -> None:
+    """The evaluation of the policy by itself, and a whole decision with it."""
+    ask = parse(request, Policy())
+    assert isinstance(ask, Ask)
+    print(f"\n{'QoS, microseconds':<26}{'evaluate':>10}{'decide':>10}")
+    for name, qos, pressure in (
+        ("disabled", QosRules(), Pressure.NORMAL),
+        ("normal: pass", QosRules(mode=Mode.ENABLED), Pressure.NORMAL),
+        ("elevated: degrade", QosRules(mode=Mode.ENABLED), Pressure.ELEVATED),
+        ("critical: reject", QosRules(mode=Mode.ENABLED), Pressure.CRITICAL),
+    ):
+        pressures = tuple(TierPressure(tier, pressure, 0.9, "kv_cache_use") for tier in QosTier)
+        table = compile_table("1", [replace(pool, pressures=pressures) for pool in pools], Policy(qos=qos))
+        pool = table.pools[0]
+
+        def evaluate(qos: QosRules = qos, pool: Pool = pool) -> object:
+            return course(ask, pool, governing(ask, qos, QosTier.STANDARD, 0.0, 0.5))
+
+        evaluated = _median_microseconds(evaluate) if qos.mode is Mode.ENABLED else 0.0
+        decided = _median_microseconds(lambda table=table: decide(ask, table, None))  # type: ignore[misc]
+        print(f"{name:<26}{evaluated:>10.1f}{decided:>10.1f}")
 
 
 def _pool(tier: FormatTier, context: str) -> Pool:
@@ -81,7 +119,7 @@ def _pool(tier: FormatTier, context: str) -> Pool:
 def _chat(size: int) -> HttpRequest:
     text = (_PROSE * (size // len(_PROSE) + 1))[: size - 200 - len(_TASK)] + _TASK
     messages = [{"role": "system", "content": "You are a helpful assistant."}, {"role": "user", "content": text}]
-    body = json.dumps({"model": "llama", "temperature": 0, "max_tokens": 256, "messages": messages}).encode()
+    body = json.dumps({"model": "llama", "temperature": 0, "max_tokens": 1000, "messages": messages}).encode()
     return HttpRequest("POST", "/v1/chat/completions", {}, body)
 
 

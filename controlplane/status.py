@@ -197,6 +197,12 @@ def _qos_conditions(view: View) -> Iterable[fleet_pb2.Condition]:
             message="QoS tiers are not governed: decisions only say what would be done. Set policy.qos.mode to enabled",
         )
     for pool in view.fleet.pools:
+        if pool.ready_nodes and pool.missing_signals:
+            yield fleet_pb2.Condition(
+                name="signals_missing",
+                message=f"{pool.name}: no node reports {' and '.join(pool.missing_signals)} lately, which counts as no "
+                "pressure; `headrace nodes` shows the last reports",
+            )
         for found in pool.pressures:
             if found.pressure is not Pressure.NORMAL:
                 state = found.pressure.name.lower()
@@ -225,12 +231,6 @@ def _fleet_conditions(view: View, around: Surroundings) -> Iterable[fleet_pb2.Co
             yield fleet_pb2.Condition(
                 name="pool_without_ready_node",
                 message=f"{pool.name}: none of its {pool.nodes} nodes gets traffic; `headrace nodes` says why",
-            )
-        if pool.ready_nodes and pool.missing_signals:
-            yield fleet_pb2.Condition(
-                name="signals_missing",
-                message=f"{pool.name}: no node reports {' and '.join(pool.missing_signals)} lately, which counts as no "
-                "pressure; `headrace nodes` shows the last reports",
             )
         largest = max(m.model.max_context for m in view.fleet.members_of(pool.name))
         if largest >= UNLIKE_CONTEXTS * pool.max_context:

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 from controlplane.model import QosTier
 from controlplane.policy.qos import Mode, QosRules
 
-# Of tenants whose virtual time is remembered; those who are not ahead need no memory.
+# Of tenants whose virtual time is remembered; those who are least ahead are forgotten.
 MOST_TENANTS = 4096
 
 _RANKS = {tier: rank for rank, tier in enumerate(QosTier)}
@@ -76,14 +76,16 @@ class Turns:
             yield from first_come
             return
         aged = deque(each for each in first_come if now - each.began >= self._rules.aged_after_seconds)
+        passed: set[int] = set()
         for each in self._by_tier(first_come):
             while aged and self._since_aged >= self._rules.aged_turn - 1:
                 oldest = aged.popleft()
                 if not oldest.is_gone and _RANKS[oldest.claim.tier] > _RANKS[each.claim.tier]:
+                    passed.add(oldest.number)
                     self._out_of_turn = oldest
                     yield oldest
                     self._out_of_turn = None
-            if not each.is_gone:
+            if not each.is_gone and each.number not in passed:
                 yield each
 
     def went(self, waiter: Waits) -> None:
@@ -125,4 +127,5 @@ class _VirtualTime:
         self._now = max(self._now, start)
         self._ends[claim.tenant] = start + max(claim.tokens, 1)
         if len(self._ends) > MOST_TENANTS:
-            self._ends = {tenant: end for tenant, end in self._ends.items() if end > self._now}
+            ahead = [(end, tenant) for tenant, end in self._ends.items() if end > self._now]
+            self._ends = {tenant: end for end, tenant in heapq.nlargest(MOST_TENANTS // 2, ahead)}

@@ -10,7 +10,7 @@ from controlplane.fleet import form_fleet
 from controlplane.ledger.composition import Assessment, Composition
 from controlplane.ledger.sla import SlaRate
 from controlplane.metrics import ControlPlaneMetrics
-from controlplane.model import NodeLoad, NodeSession, QosTier
+from controlplane.model import NodeLoad, NodeSession, Pressure, QosTier, TierPressure
 from controlplane.policy.gain import Learned, LearnedGain
 from controlplane.policy.settings import Policy
 from controlplane.policy.sla import Cause, Judged, Judgement
@@ -192,3 +192,18 @@ def test_gains_are_shown_by_source_as_long_as_there_are_quantized_nodes() -> Non
     assert value(registry, "headrace_quantized_gain", model="llama", hardware_class="", source="prior") is None
     metrics.gains_expected(FLEET, Policy().gain)
     assert b"headrace_quantized_gain{" not in generate_latest(registry)
+
+
+def test_pressure_is_shown_by_pool_and_tier() -> None:
+    registry = CollectorRegistry()
+    metrics = ControlPlaneMetrics(registry)
+    pressures = (TierPressure(QosTier.STANDARD, Pressure.CRITICAL, 0.75, "kv_cache_use"),)
+    pools = tuple(replace(pool, pressures=pressures, missing_signals=("waiting_per_node",)) for pool in FLEET.pools)
+    metrics.view_published(replace(FLEET, pools=pools, pressures=pressures), 1)
+    labels = {"pool": POOL, "qos_tier": "standard"}
+    assert registry.get_sample_value("headrace_pool_pressure", labels) == 2
+    assert registry.get_sample_value("headrace_pool_pressure_level", labels) == 0.75
+    assert registry.get_sample_value("headrace_pool_signals_missing", {"pool": POOL}) == 1
+    assert registry.get_sample_value("headrace_fleet_pressure", {"qos_tier": "standard"}) == 2
+    metrics.view_published(EMPTY, 0)
+    assert registry.get_sample_value("headrace_pool_pressure", labels) is None

@@ -10,8 +10,9 @@ import pytest
 from controlplane.fleet import form_fleet
 from controlplane.ledger.composition import Assessment, Composition
 from controlplane.ledger.sla import SlaRate
-from controlplane.model import NodeLoad, NodeSession, Override, QosTier
+from controlplane.model import NodeLoad, NodeSession, Override, Pressure, QosTier, TierPressure
 from controlplane.policy.gain import Learned, LearnedGain
+from controlplane.policy.qos import Mode, QosRules
 from controlplane.policy.settings import ContextClass, Policy
 from controlplane.policy.sla import Cause
 from controlplane.policy.table import compile_table
@@ -205,3 +206,22 @@ def test_rates_of_violations_are_shown_of_the_fleet_first_and_the_best_tier_firs
     )
     assert shown[0].HasField("violation_rate")
     assert not shown[2].HasField("violation_rate")
+
+
+def test_pressure_is_told_where_tiers_are_governed_and_a_dry_run_says_that_it_is_one() -> None:
+    view = view_of("a")
+    pressures = (TierPressure(QosTier.STANDARD, Pressure.CRITICAL, 1.0, "kv_cache_use"),)
+    (pool,) = view.fleet.pools
+    pools = (replace(pool, pressures=pressures, missing_signals=("waiting_per_node",)),)
+    fleet = replace(view.fleet, pools=pools, pressures=pressures)
+
+    def names(mode: Mode) -> list[str]:
+        table = compile_table("t", pools, Policy(qos=QosRules(mode=mode)))
+        status = summarise(replace(view, fleet=fleet, table=table), HAPPY)
+        assert status.qos_mode == mode
+        assert [(found.qos_tier, found.state) for found in status.fleet_pressures] == [("standard", "critical")]
+        return [condition.name for condition in status.conditions]
+
+    assert names(Mode.DISABLED) == []
+    assert names(Mode.ENABLED) == ["signals_missing", "pressure_critical"]
+    assert names(Mode.DRY_RUN) == ["qos_dry_run", "signals_missing", "pressure_critical"]

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc
@@ -15,6 +15,7 @@ import pytest
 from controlplane.config.load import policy_to_json
 from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.messages import pool_message
+from controlplane.model import Pressure, QosTier, TierPressure
 from controlplane.policy.settings import Policy
 from controlplane.policy.table import RoutingTable
 from ext_proc import feed
@@ -255,3 +256,14 @@ async def test_the_same_fault_is_logged_once_and_not_asked_for_in_a_spin(caplog:
 def test_what_is_no_table_of_this_version_is_a_value_error(message: fleet_pb2.RoutingTable) -> None:
     with pytest.raises(ValueError, match=r"policy|huge"):
         routing_table(message)
+
+
+def test_pressures_reach_the_filter_as_they_are() -> None:
+    pressures = (
+        TierPressure(QosTier.GUARANTEED),
+        TierPressure(QosTier.STANDARD, Pressure.ELEVATED, 0.25, "sla_violation_rate", 0.15),
+        TierPressure(QosTier.BEST_EFFORT, Pressure.CRITICAL, 1.0, "kv_cache_use", 0.0),
+    )
+    pool = replace(make_pool(), pressures=pressures, missing_signals=("waiting_per_node",))
+    message = fleet_pb2.RoutingTable(pools=[pool_message(pool)], policy_json=policy_to_json(Policy()))
+    assert routing_table(message).pools == (pool,)

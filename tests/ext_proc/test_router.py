@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.model import Action, FormatTier, HttpRequest, Pin, QosTier, Reason
+from controlplane.model import Action, FormatTier, HttpRequest, Pin, Pressure, QosTier, Reason, TierPressure
+from controlplane.policy.qos import Measure, Mode, QosRules
 from controlplane.policy.settings import Policy, SelectionRules, WaitingRules
 from controlplane.policy.table import RoutingTable
 from ext_proc.answer import Answer, Reply, Route
@@ -411,3 +412,47 @@ async def test_a_fault_gives_its_credit_back() -> None:
     answer, _ = await refused(waiting.router, make_request(CODE, headers={"x-session-id": "s"}))
     assert answer.status == 500
     assert waiting.credits.left(SHORT_FULL) == 1
+
+
+# --- QoS tiers -----------------------------------------------------------------------------------------------------
+
+
+def pressed_table(state: Pressure, **rules: Any) -> RoutingTable:
+    found = tuple(TierPressure(tier, state, 0.5, "kv_cache_use") for tier in QosTier)
+    qos = QosRules(mode=Mode.ENABLED)
+    qos = replace(qos, standard=replace(qos.standard, **rules))
+    pools = (replace(make_pool(), pressures=found), make_pool(model="small"))
+    return make_table(*pools, policy=Policy(qos=qos))
+
+
+async def test_a_degraded_answer_says_so_and_its_body_is_capped() -> None:
+    router = new_router(pressed_table(Pressure.ELEVATED))
+    answer = await router.answer(make_request(CODE), not_extended)
+    assert isinstance(answer, Route)
+    assert answer.body is not None
+    assert json.loads(answer.body) == {**CODE, "max_tokens": 640}
+    assert (answer.metadata["action"], answer.metadata["degraded_to"]) == ("degrade", "max_tokens=640")
+
+
+async def test_an_answer_of_another_model_says_so() -> None:
+    table = pressed_table(Pressure.ELEVATED, when_elevated=Measure.FALLBACK, fallback_model="small")
+    answer = await new_router(table).answer(make_request(CODE), not_extended)
+    assert isinstance(answer, Route)
+    assert answer.body is not None
+    assert json.loads(answer.body) == {**CODE, "model": "small"}
+    assert (answer.metadata["action"], answer.metadata["degraded_to"]) == ("fallback", "model=small")
+
+
+async def test_a_rejection_under_pressure_says_when_to_come_back() -> None:
+    answer, body = await refused(new_router(pressed_table(Pressure.CRITICAL)), make_request(CODE))
+    headers = dict(answer.headers)
+    assert (answer.status, headers["retry-after"], headers["x-headrace-action"]) == (429, "10", "reject")
+    assert (body["error"]["type"], body["error"]["code"]) == ("rate_limit_error", "overloaded")
+    assert answer.details == "headrace_overloaded"
+
+
+async def test_calm_pools_leave_bodies_and_headers_as_they_are() -> None:
+    answer = await new_router(pressed_table(Pressure.NORMAL)).answer(make_request(CODE), not_extended)
+    assert isinstance(answer, Route)
+    assert answer.body is None
+    assert not {"action", "degraded_to"} & answer.metadata.keys()

@@ -7,17 +7,18 @@ import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controlplane.model import Reason
-from controlplane.policy.qos import QosRules
+from controlplane.model import QosTier, Reason
+from controlplane.policy.qos import Mode, QosRules
 from controlplane.policy.settings import WaitingRules
 from ext_proc import waiting
 from ext_proc.credits import Credits, Share
+from ext_proc.turns import Claim
 from ext_proc.waiting import Line
 from support.filter import Decided, cancelled, new_line, not_extended
 from support.waiting import until
@@ -270,3 +271,94 @@ async def _play(steps: list[tuple[str, object]]) -> None:
     assert len(made.line) == 0
     assert not made.line._wanted
     assert made.credits.left(A) == math.inf
+
+
+# --- QoS tiers -----------------------------------------------------------------------------------------------------
+
+GOVERNED = QosRules(mode=Mode.ENABLED)
+
+
+@asynccontextmanager
+async def governed_room(rules: QosRules = GOVERNED, **free: int | None) -> AsyncIterator[Room]:
+    async with room(**free) as made:
+        made.line.configure(WaitingRules(), rules)
+        yield made
+
+
+async def join(made: Room, name: str, tier: QosTier, tenant: str = "", held: float = 0.0) -> asyncio.Task[None]:
+    """A request of this tier that waits for A, or is held first."""
+
+    async def go() -> None:
+        with made.line.place() as place:
+            reason = await place.wait((A,), not_extended, Claim(tier, tenant), held_seconds=held)
+            while reason is None and not place.is_free(A):
+                reason = await place.wait((A,), not_extended, Claim(tier, tenant))
+            if reason is None:
+                place.hold(A)
+                made.went.append((name, A))
+            else:
+                made.refused.append((name, reason))
+
+    task = asyncio.create_task(go())
+    made.tasks.append(task)
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_the_better_tier_goes_first_whoever_came_first() -> None:
+    async with governed_room(a=0) as made:
+        for tier in reversed(QosTier):
+            await join(made, tier, tier)
+        for count in (1, 2, 3):
+            made.ship(a=count)
+            await until(lambda count=count: len(made.went) == count)  # type: ignore[misc]
+        assert made.names == list(QosTier)
+
+
+async def test_each_tier_has_bounds_of_its_own() -> None:
+    rules = replace(GOVERNED, best_effort=replace(GOVERNED.best_effort, most_waiting=1, longest_wait_seconds=0.05))
+    async with governed_room(rules, a=0) as made:
+        await join(made, "first", QosTier.BEST_EFFORT)
+        await join(made, "second", QosTier.BEST_EFFORT)
+        assert made.refused == [("second", Reason.QUEUE_FULL)]
+        await join(made, "better", QosTier.STANDARD)
+        await until(lambda: ("first", Reason.WAIT_TOO_LONG) in made.refused)
+        assert len(made.line) == 1
+
+
+async def test_nobody_waits_behind_one_who_is_held() -> None:
+    async with governed_room(a=1) as made:
+        await join(made, "held", QosTier.GUARANTEED, held=60.0)
+        await made.send("other", A)
+        assert made.names == ["other"]
+        made.ship(a=5)
+        assert made.names == ["other"]
+        made.line.let_go()
+        await until(lambda: made.names == ["other", "held"])
+
+
+async def test_one_who_is_held_goes_on_when_he_has_aged() -> None:
+    async with governed_room(a=1) as made:
+        await join(made, "held", QosTier.STANDARD, held=0.05)
+        assert made.names == []
+        await until(lambda: made.names == ["held"])
+
+
+async def test_one_who_is_held_and_leaves_takes_nothing_with_him() -> None:
+    async with governed_room(a=1) as made:
+        task = await join(made, "held", QosTier.STANDARD, held=60.0)
+        await cancelled(task)
+        assert (len(made.line), made.left()) == (0, 1)
+        await made.send("next", A)
+        assert made.names == ["next"]
+
+
+async def test_a_worker_that_stops_holds_nobody() -> None:
+    async with governed_room(a=0) as made:
+        await join(made, "held", QosTier.STANDARD, held=60.0)
+        with made.line.place() as place:
+            assert place.patience_seconds == 0
+        made.line.open_for_good()
+        await until(lambda: made.names == ["held"])
+        with made.line.place() as place:
+            assert place.patience_seconds == math.inf
