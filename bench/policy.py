@@ -35,6 +35,9 @@ from controlplane.policy.settings import Policy
 from controlplane.policy.table import compile_table
 from ext_proc import wire
 from ext_proc.credits import Credits
+from ext_proc.debts import MemoryDebts
+from ext_proc.keys import NO_KEYS
+from ext_proc.limits import RateLimits
 from ext_proc.pins import MemoryPins
 from ext_proc.router import Router
 from ext_proc.waiting import Line
@@ -59,13 +62,21 @@ class Unobserved:
     def wait_ended(self, outcome: str, seconds: float) -> None:
         pass
 
+    def rate_checked(self, outcome: str) -> None:
+        pass
+
+    def rate_corrected(self, outcome: str) -> None:
+        pass
+
 
 def main() -> None:
     pools = [_pool(tier, context) for tier in FormatTier for context in ("short", "long")]
     table = compile_table("1", pools, Policy())
     observer = Unobserved()
     line = Line(Credits(time.monotonic), observer, time.monotonic, max_wait=30.0)
-    router = Router(lambda: table, MemoryPins(time.monotonic), line, observer, random.random)
+    rates = RateLimits(MemoryDebts(time.monotonic), observer)
+    pins = MemoryPins(time.monotonic)
+    router = Router(lambda: table, pins, line, observer, random.random, rates=rates, keys=NO_KEYS)
     columns: list[list[float]] = []
     for size in SIZES:
         request = _chat(size)

@@ -10,18 +10,20 @@ from controlplane.config.settings import Settings
 from controlplane.fleet import Fleet, Member
 from controlplane.model import NodeSession, Pool, is_pools_own, open_cluster
 from xds_server.assembly import gateway_snapshot
-from xds_server.gateway import Endpoint, Gateway, PoolCluster
+from xds_server.gateway import Endpoint, Gateway, PoolCluster, Tokens
 from xds_server.snapshot import Snapshot
 
 # Fine enough to tell throughputs apart; Envoy sums up to 2**32 - 1 of a cluster.
 GREATEST_WEIGHT = 1000
 
 
-def snapshot_of(fleet: Fleet, clusters: Sequence[PoolCluster], settings: Settings) -> Snapshot:
-    """`clusters` are those that `pool_clusters` makes of the fleet."""
+def snapshot_of(
+    fleet: Fleet, clusters: Sequence[PoolCluster], settings: Settings, tokens: Tokens | None = None
+) -> Snapshot:
+    """`clusters` are those that `pool_clusters` makes of the fleet, `tokens` what makes clients' tokens count."""
     if settings.gateway.retry_refused:
         clusters = retried(clusters, fleet)
-    return gateway_snapshot(_gateway(fleet, settings), clusters)
+    return gateway_snapshot(_gateway(fleet, settings, tokens), clusters)
 
 
 def is_led_to(session: NodeSession, clusters: Iterable[PoolCluster]) -> bool:
@@ -119,7 +121,7 @@ def _is_in_force(member: Member, in_force: Mapping[str, str]) -> bool:
     return in_force.get(member.session.spec.address, member.session.session_id) == member.session.session_id
 
 
-def _gateway(fleet: Fleet, settings: Settings) -> Gateway:
+def _gateway(fleet: Fleet, settings: Settings, tokens: Tokens | None) -> Gateway:
     host, port = split_address(settings.gateway.address)
     default_pool = settings.gateway.default_pool
     return Gateway(
@@ -131,6 +133,7 @@ def _gateway(fleet: Fleet, settings: Settings) -> Gateway:
         route_timeout=settings.gateway.route_timeout,
         stream_idle_timeout=settings.gateway.stream_idle_timeout,
         max_wait=settings.gateway.max_wait,
+        tokens=tokens,
         # A default pool that has no node now must not keep the rest from being published.
         default_pool=default_pool if any(pool.name == default_pool for pool in fleet.pools) else None,
     )

@@ -431,11 +431,14 @@ class Reason(StrEnum):
     FELL_BACK_UNDER_PRESSURE = "fell_back_under_pressure"  # another model serves it
     HELD_UNDER_PRESSURE = "held_under_pressure"  # it waits for the pressure to fall
     OVERLOADED = "overloaded"  # its QoS tier is turned away
+    RATE_LIMITED = "rate_limited"  # its tenant has used up its requests or tokens of the last minute
     NEEDS_LONG_CONTEXT = "needs_long_context"
     EXCEEDS_EVERY_CONTEXT = "exceeds_every_context"  # the engine is left to refuse or to shorten
     NOT_CLASSIFIED = "not_classified"  # embeddings and unknown endpoints: by model alone
     NO_MODEL = "no_model"
     UNKNOWN_MODEL = "unknown_model"
+    MODEL_NOT_ALLOWED = "model_not_allowed"  # to its tenant, who is told the same as of an unknown one
+    UNAUTHENTICATED = "unauthenticated"  # by a key, a token or a trusted peer, where that is required
     NO_READY_NODE = "no_ready_node"
     BAD_REQUEST = "bad_request"
     BODY_TOO_LARGE = "body_too_large"

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from controlplane.errors import ConfigurationError, HeadraceError
-from headrace.commands import config, decisions, evaluate, explain, fleet, override, serving
+from headrace.commands import config, decisions, evaluate, explain, fleet, keys, override, serving
 from headrace.demo import command as demo
 
 app = typer.Typer(
@@ -47,6 +47,7 @@ app.command()(fleet.status)
 app.command()(fleet.drain)
 app.add_typer(fleet.policy, name="policy")
 app.add_typer(override.override, name="override")
+app.add_typer(keys.keys, name="keys")
 app.add_typer(config.config, name="config")
 app.command()(serving.controlplane)
 app.command("ext-proc")(serving.ext_proc)

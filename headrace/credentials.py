@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from controlplane.config.addresses import dialable
 from controlplane.config.settings import (
     CallerSettings,
     EtcdSettings,
+    ExtProcSettings,
+    JwtSettings,
     LedgerSettings,
     SessionStoreSettings,
     Settings,
@@ -21,9 +24,12 @@ from controlplane.grpc_serving import ServerTls
 from controlplane.ledger.postgresql_store import PostgresqlAccess, PostgresqlStore
 from controlplane.ledger.sqlite_store import SqliteStore
 from controlplane.ledger.store import LedgerStore
+from ext_proc.keys import Keys
 from ext_proc.redis_connection import RedisAccess
+from xds_server.gateway import Tokens
 
 _SQLITE = "sqlite:///"
+SHORTEST_SECRET = 32
 
 
 def server_tls(tls: TlsSettings) -> ServerTls | None:
@@ -109,6 +115,52 @@ def redis_access(store: SessionStoreSettings) -> RedisAccess | None:
         password=_password(f"{setting}.password_file", store.password_file),
         ca_file=store.ca_file,
     )
+
+
+def filter_keys(ext_proc: ExtProcSettings) -> Keys:
+    engine_key = read_tokens("ext_proc.engine_key_file", ext_proc.engine_key_file)
+    return Keys(key_secret(ext_proc), engine_key[0] if engine_key else None)
+
+
+def key_secret(ext_proc: ExtProcSettings) -> bytes | None:
+    """Raises ConfigurationError when it is short enough to be guessed."""
+    secret = _password("ext_proc.key_secret_file", ext_proc.key_secret_file)
+    if secret is not None and len(secret) < SHORTEST_SECRET:
+        raise ConfigurationError(
+            [
+                f"ext_proc.key_secret_file: {ext_proc.key_secret_file} holds fewer than {SHORTEST_SECRET} characters; "
+                "write a random one into it, such as `openssl rand -hex 32` makes"
+            ]
+        )
+    return secret.encode() if secret is not None else None
+
+
+def tokens_of(jwt: JwtSettings) -> Tokens | None:
+    """What makes clients' tokens count; None when they are not looked at."""
+    if not jwt.is_used:
+        return None
+    _check_certificate("gateway.jwt", None, None, jwt.jwks_ca_file, "jwks_ca_file")
+    return Tokens(
+        claim=jwt.claim,
+        keys=_jwks("gateway.jwt.jwks_file", jwt.jwks_file) if jwt.jwks_file is not None else "",
+        keys_url=jwt.jwks_url,
+        keys_authority=_bytes("gateway.jwt.jwks_ca_file", jwt.jwks_ca_file).decode() if jwt.jwks_ca_file else None,
+        keys_refresh=jwt.jwks_refresh,
+        issuer=jwt.issuer or "",
+        audiences=jwt.audiences,
+    )
+
+
+def _jwks(setting: str, file: str) -> str:
+    """https://www.rfc-editor.org/rfc/rfc7517#section-5"""
+    text = _bytes(setting, file).decode("utf-8", "replace")
+    try:
+        keys = json.loads(text)["keys"]
+    except (ValueError, LookupError, TypeError):
+        keys = None
+    if not isinstance(keys, list) or not keys:
+        raise ConfigurationError([f'{setting}: {file} is no set of keys; it must be JSON as {{"keys": [...]}}'])
+    return text
 
 
 def ledger_store(ledger: LedgerSettings) -> LedgerStore | None:

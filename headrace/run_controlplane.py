@@ -43,7 +43,7 @@ from controlplane.services.access import BearerTokens
 from controlplane.services.surface import Surface
 from controlplane.status import Surroundings, summarise
 from controlplane.view import CurrentView, View
-from headrace.credentials import etcd_access, ledger_store, read_tokens, server_tls
+from headrace.credentials import etcd_access, ledger_store, read_tokens, server_tls, tokens_of
 from headrace.probes import probes
 from headrace.signals import stop_requested
 from headrace.telemetry import new_metrics, telemetry
@@ -78,6 +78,7 @@ class ControlPlane:
         self._metrics = metrics
         self._started = time.monotonic()
         self._tokens = _bearer_tokens(settings.control_plane.auth)
+        self._jwt = tokens_of(settings.gateway.jwt)
         self._stopping = False
         keys = Keys(f"/headrace/v1/{settings.cluster}/")
         self._store = NodeStore(
@@ -215,7 +216,7 @@ class ControlPlane:
         before = self._current.value
         self._sessions.observe(view.sessions.values(), time.time())
         self._clusters = pool_clusters(view.fleet, before.fleet if before else None)
-        snapshot = snapshot_of(view.fleet, self._clusters, self._settings)
+        snapshot = snapshot_of(view.fleet, self._clusters, self._settings, self._jwt)
         if self._discovery.snapshot is None or self._discovery.snapshot.version != snapshot.version:
             self._discovery.publish(snapshot)
         if not _clusters(view) <= _clusters(before):

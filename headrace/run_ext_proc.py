@@ -12,9 +12,10 @@ from controlplane.config.settings import Settings
 from controlplane.errors import ConfigurationError
 from controlplane.http_serving import serving_http
 from ext_proc.metrics import FilterMetrics
+from ext_proc.redis_debts import RedisDebts
 from ext_proc.redis_pins import RedisPins
 from ext_proc.server import FilterServer
-from headrace.credentials import control_planes, redis_access
+from headrace.credentials import control_planes, filter_keys, redis_access
 from headrace.one_machine import next_port
 from headrace.probes import probes
 from headrace.signals import stop_requested
@@ -34,6 +35,7 @@ async def run_ext_proc(settings: Settings, worker: int) -> None:
     metrics = new_metrics()
     with telemetry(settings.telemetry, "ext-proc"):
         async with stop_requested() as stop:
+            sessions = _session_store(settings)
             server = FilterServer(
                 _listen_address(settings, worker),
                 control_planes(settings),
@@ -43,7 +45,9 @@ async def run_ext_proc(settings: Settings, worker: int) -> None:
                 health=next_port(settings.ext_proc.health, worker),
                 max_body_bytes=settings.gateway.max_body_bytes,
                 max_wait=settings.gateway.max_wait,
-                session_store=_session_store(settings),
+                session_store=sessions,
+                debts=RedisDebts(sessions.link, f"headrace:{settings.cluster}:rate:") if sessions else None,
+                keys=filter_keys(settings.ext_proc),
             )
             async with serving_http(
                 next_port(settings.ext_proc.metrics, worker), probes(metrics, time.monotonic, server.unready)

@@ -173,7 +173,9 @@ async def _trouble_of_gateway(gateway: str) -> str | None:
             answer = await http.get(f"http://{dialable(gateway)}/v1/models")
         except httpx.HTTPError as error:
             return f"the gateway at {gateway} does not answer: {error}"
-        return None if answer.is_success else f"the gateway at {gateway} answers {answer.status_code}: {answer.text}"
+        # That it does not know us says that it is well, too.
+        well = answer.is_success or answer.headers.get("x-headrace-reason") == "invalid_api_key"
+        return None if well else f"the gateway at {gateway} answers {answer.status_code}: {answer.text}"
 
 
 async def _poll(trouble: Callable[[], Awaitable[str | None]], deadline: float, log_dir: Path | None) -> None:

@@ -85,6 +85,14 @@ def is_wildcard(address: str) -> bool:
         return False
 
 
+def url_address(url: str) -> str:
+    """The `host:port` of an HTTP URL, with the scheme's port where it names none; as it is written, and unchecked."""
+    parts = urlsplit(url)
+    if not parts.netloc or re.search(r":[0-9]*$", parts.netloc.rpartition("]")[2]):
+        return parts.netloc
+    return f"{parts.netloc}:{443 if parts.scheme == 'https' else 80}"
+
+
 def _check_listen(address: str) -> str:
     split_address(address)
     return address
@@ -134,10 +142,7 @@ def _check_url(url: str) -> str:
         raise ValueError("must be a URL that begins with http:// or https://, such as http://127.0.0.1:4317")
     if "@" in parts.netloc:
         raise ValueError("must not hold a user or password")
-    netloc = parts.netloc
-    if netloc and not re.search(r":[0-9]*$", netloc.rpartition("]")[2]):
-        netloc += ":443" if parts.scheme == "https" else ":80"
-    _check_dial(netloc)
+    _check_dial(url_address(url))
     return url
 
 

@@ -12,6 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from controlplane.config.document import BOOL, FLOAT, INT, NULL, Path, spell
+from controlplane.config.identity_rules import IDENTITY_RULES
 from controlplane.config.policy_rules import POLICY_RULES, join_words, part_words
 from controlplane.config.reader import check, read, to_plain
 from controlplane.config.report import broken, conclude, open_document
@@ -34,7 +35,7 @@ def load(text: str, name: str) -> Settings:
     if settings is not None:
         if document.has(("policy", *_WORDS)):
             settings = replace(settings, policy=join_words(settings.policy))
-        faults += broken(SETTINGS_RULES, settings, document, faults)
+        faults += broken((*SETTINGS_RULES, *IDENTITY_RULES), settings, document, faults)
         faults += broken(POLICY_RULES, settings.policy, document, faults, ("policy",))
     return conclude(settings, name, document, faults)
 

@@ -41,6 +41,32 @@ ClusterName = Annotated[str, AfterValidator(_check_cluster_name)]
 
 
 @dataclass(frozen=True, slots=True)
+class JwtSettings:
+    """Tokens of clients that Envoy verifies, and which of their claims names the tenant.
+
+    jwks_file, jwks_url: the issuer's public keys, as a file of the control plane's or as Envoy fetches them; with
+      neither no token is looked at.
+    jwks_ca_file: the authority that signed that server's certificate, PEM; without it those of Envoy's machine count.
+    jwks_refresh: how often Envoy fetches the keys.
+    issuer: what `iss` must be; without one it may be anything.
+    audiences: one of which `aud` must be; empty means that it may be anything.
+    claim: where the tenant's name stands, text.
+    """
+
+    jwks_file: FileName | None = None
+    jwks_url: HttpUrl | None = None
+    jwks_ca_file: FileName | None = None
+    jwks_refresh: Annotated[Seconds, Ge(1), Le(86400)] = 300.0
+    issuer: Annotated[str, MinLen(1)] | None = None
+    audiences: tuple[Annotated[str, MinLen(1)], ...] = ()
+    claim: Annotated[str, MinLen(1)] = "tenant"
+
+    @property
+    def is_used(self) -> bool:
+        return self.jwks_file is not None or self.jwks_url is not None
+
+
+@dataclass(frozen=True, slots=True)
 class GatewaySettings:
     """What clients meet: Envoy's listener.
 
@@ -52,6 +78,7 @@ class GatewaySettings:
     max_wait: longest time that a request waits in the filter for room.
     retry_refused: sends a request that an engine answers with 400 once more, to the pool of its model and format tier
         with the largest context. Engines say 400 of whatever they do not like, and all of that is sent again.
+    jwt: tokens that name the tenant.
     """
 
     address: ListenAddress = "127.0.0.1:10000"
@@ -61,6 +88,7 @@ class GatewaySettings:
     default_pool: Annotated[str, MinLen(1)] | None = None
     max_wait: Annotated[Seconds, Ge(0), Le(3600)] = 30.0
     retry_refused: bool = False
+    jwt: JwtSettings = JwtSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +166,8 @@ class ExtProcSettings:
     advertise: the addresses at which Envoy reaches the filter workers; empty means `listen`.
     workers: how many processes.
     session_store: where they share the format tiers of sessions.
+    key_secret_file: holds the secret of the digests of API keys, which `headrace keys new` makes with it.
+    engine_key_file: holds the key that engines are shown in place of the client's, as `Authorization: Bearer`.
     """
 
     listen: ListenOrUnixAddress = "127.0.0.1:9002"
@@ -146,6 +176,8 @@ class ExtProcSettings:
     advertise: tuple[DialOrUnixAddress, ...] = ()
     workers: Annotated[int, Ge(1), Le(256)] = 1
     session_store: SessionStoreSettings = SessionStoreSettings()
+    key_secret_file: FileName | None = None
+    engine_key_file: FileName | None = None
 
 
 @dataclass(frozen=True, slots=True)

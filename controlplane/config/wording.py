@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from controlplane.config.document import Path, spell
 
-_MAY_BE_SECRET = re.compile(r"password|secret|credential|tokens?_file|key(_file)?$", re.IGNORECASE)
+_MAY_BE_SECRET = re.compile(r"password|secret|credential|tokens?_file|keys?(_file)?$", re.IGNORECASE)
 # A user and password in a URL, or a password among its parameters.
 _HOLDS_SECRET = re.compile(r"//[^/\s]*@|pass(?:word|wd)?=|token=|key=", re.IGNORECASE)
 _LONGEST_SHOWN = 60

@@ -14,13 +14,11 @@ from typing import Any
 import msgspec
 
 from controlplane.model import Ask, Endpoint, FormatTier, HttpRequest, Refusal
-from controlplane.policy.identity import bounded_id, tenant_of_credential, tenant_of_name
+from controlplane.policy.identity import bounded_id
 from controlplane.policy.prompt import Prompt, read_prompt
 from controlplane.policy.settings import REQUEST_ID_HEADERS, Policy
 from controlplane.policy.text import count_classes, excerpt
 
-# Where the usual clients show their credential.
-_CREDENTIALS = ("authorization", "x-api-key", "api-key")
 _MAX_TOKENS = 2**31 - 1
 _MAX_CHOICES = 1024
 _ABSENT = msgspec.Raw(b"null")
@@ -100,8 +98,11 @@ _named_decoder = msgspec.json.Decoder(_Named)
 _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def parse(request: HttpRequest, policy: Policy) -> Ask | Refusal:
-    """What routing needs to know of a request, or the error to answer when no engine could read it."""
+def parse(request: HttpRequest, policy: Policy, tenant: str = "") -> Ask | Refusal:
+    """What routing needs to know of a request, or the error to answer when no engine could read it.
+
+    `tenant` is whom `access` found it to be from.
+    """
     endpoint = endpoint_of(request.method, request.path)
     headers = request.headers
     if endpoint is Endpoint.MODELS or endpoint is Endpoint.OTHER:
@@ -109,7 +110,7 @@ def parse(request: HttpRequest, policy: Policy) -> Ask | Refusal:
             endpoint=endpoint,
             model=_model_of_unknown(request.body),
             session=_session(headers, None, policy),
-            tenant=_tenant(headers, policy),
+            tenant=tenant,
             debug=_wants_debug(headers),
             body_bytes=len(request.body),
         )
@@ -127,9 +128,9 @@ def parse(request: HttpRequest, policy: Policy) -> Ask | Refusal:
         except UnicodeDecodeError as error:
             return _unreadable(f"byte {error.start} is not valid UTF-8")
     try:
-        return _ask(endpoint, _body_decoder.decode(request.body), request, policy)
+        return _ask(endpoint, _body_decoder.decode(request.body), request, policy, tenant)
     except (msgspec.MsgspecError, RecursionError):
-        return _parse_what_python_reads(endpoint, request, policy)
+        return _parse_what_python_reads(endpoint, request, policy, tenant)
 
 
 def endpoint_of(method: str, path: str) -> Endpoint:
@@ -147,7 +148,7 @@ def endpoint_of(method: str, path: str) -> Endpoint:
 # --- decoding ------------------------------------------------------------------------------------------------------
 
 
-def _parse_what_python_reads(endpoint: Endpoint, request: HttpRequest, policy: Policy) -> Ask | Refusal:
+def _parse_what_python_reads(endpoint: Endpoint, request: HttpRequest, policy: Policy, tenant: str) -> Ask | Refusal:
     """Reads JSON as Python's own parser does, which engines use: it takes NaN, lone surrogates and numbers of any size.
 
     Numbers that no field can mean are made harmless and text is made valid, then it is read as usual.
@@ -157,7 +158,7 @@ def _parse_what_python_reads(endpoint: Endpoint, request: HttpRequest, policy: P
         if not isinstance(value, dict):
             return _unreadable(f"it must be an object, not {_kind(value)}")
         plain = json.dumps(value, ensure_ascii=False).encode(errors="replace")
-        return _ask(endpoint, _body_decoder.decode(plain), request, policy)
+        return _ask(endpoint, _body_decoder.decode(plain), request, policy, tenant)
     except json.JSONDecodeError as error:
         return _unreadable(f"{error.msg} at line {error.lineno}, column {error.colno}")
     except UnicodeDecodeError:  # Python tries UTF-16 and UTF-32 where there are zero bytes
@@ -211,14 +212,14 @@ def _model_of_unknown(data: bytes) -> str | None:
 # --- reading fields ------------------------------------------------------------------------------------------------
 
 
-def _ask(endpoint: Endpoint, body: Body, request: HttpRequest, policy: Policy) -> Ask:
+def _ask(endpoint: Endpoint, body: Body, request: HttpRequest, policy: Policy, tenant: str) -> Ask:
     headers = request.headers
     if endpoint is Endpoint.EMBEDDINGS:
         return Ask(
             endpoint=endpoint,
             model=_name(body.model),
             session=_session(headers, body, policy),
-            tenant=_tenant(headers, policy),
+            tenant=tenant,
             debug=_wants_debug(headers),
             body_bytes=len(request.body),
         )
@@ -251,7 +252,7 @@ def _ask(endpoint: Endpoint, body: Body, request: HttpRequest, policy: Policy) -
         output_floor=_output_floor(body),
         stream=body.stream is True,
         session=_session(headers, body, policy),
-        tenant=_tenant(headers, policy),
+        tenant=tenant,
         preference=_preference(headers),
         debug=_wants_debug(headers),
         body_bytes=len(request.body),
@@ -400,18 +401,6 @@ def _session(headers: Mapping[str, str], body: Body | None, policy: Policy) -> s
             if isinstance(found, str) and found:
                 return bounded_id(found)
     return None
-
-
-def _tenant(headers: Mapping[str, str], policy: Policy) -> str:
-    """The tenant's name where a header holds it, else a digest of the credential: no secret goes on from here."""
-    if policy.tenants.header is not None:
-        name = headers.get(policy.tenants.header.lower(), "")
-        return tenant_of_name(name) if name else ""
-    for header in _CREDENTIALS:
-        credential = headers.get(header)
-        if credential:
-            return tenant_of_credential(credential)
-    return ""
 
 
 def _preference(headers: Mapping[str, str]) -> FormatTier | None:

@@ -72,14 +72,17 @@ def decide(
     tier = table.qos_tier_of(ask.tenant)
     if ask.endpoint is Endpoint.MODELS:
         return Decision(Action.ANSWER, ask.endpoint, "", (Reason.LISTED_MODELS,), qos_tier=tier)
+    models = table.models_of(ask.tenant)
     name = requested_model(ask, table)
     if name is None:
-        return refused(_no_model(table), Reason.NO_MODEL if table.models else Reason.NO_READY_NODE, ask, qos_tier=tier)
+        reason = Reason.NO_MODEL if models else Reason.NO_READY_NODE
+        return refused(_no_model(models, table), reason, ask, qos_tier=tier)
     if not table.models:  # an empty fleet cannot tell an unknown model from one whose nodes are all away
-        return refused(_no_model(table), Reason.NO_READY_NODE, ask, model=_shown(name), qos_tier=tier)
-    candidates = table.pools_of(name)
+        return refused(_no_model(models, table), Reason.NO_READY_NODE, ask, model=_shown(name), qos_tier=tier)
+    candidates = table.pools_of(name, ask.tenant)
     if not candidates:
-        return refused(_unknown_model(name, table), Reason.UNKNOWN_MODEL, ask, model=_shown(name), qos_tier=tier)
+        reason = Reason.MODEL_NOT_ALLOWED if table.pools_of(name) else Reason.UNKNOWN_MODEL
+        return refused(_unknown_model(name, models), reason, ask, model=_shown(name), qos_tier=tier)
     by = (
         None if table.policy.qos.mode is Mode.DISABLED else governing(ask, table.policy.qos, tier, waited_seconds, draw)
     )
@@ -102,7 +105,10 @@ def _tried(decision: Decision, governed: Decision) -> Decision:
 
 def requested_model(ask: Ask, table: RoutingTable) -> str | None:
     """The name of the model that a request is for: what it says, else the default, else the only one that there is."""
-    return ask.model or table.policy.default_model or (table.models[0] if len(table.models) == 1 else None)
+    if ask.model or table.policy.default_model:
+        return ask.model or table.policy.default_model
+    models = table.models_of(ask.tenant)
+    return models[0] if len(models) == 1 else None
 
 
 def refused(
@@ -285,7 +291,7 @@ def _sent(outcome: _Outcome, meets: Course, *, fell_back: bool) -> _Outcome:
 
 def _fallen_back(ask: Ask, table: RoutingTable, free: Free, by: Governing, model: str) -> Decision | None:
     """The decision to have another model serve a request; None where it cannot."""
-    candidates = table.pools_of(by.rules.fallback_model or "")
+    candidates = table.pools_of(by.rules.fallback_model or "", ask.tenant)
     if not candidates or candidates[0].pool.model == model:
         return None
     other = _choose(ask, candidates, table, None, free, by=by, in_place_of=model)
@@ -315,8 +321,8 @@ def _is_lost(pin: FormatTier, tokens: int, candidates: tuple[Candidate, ...]) ->
 # --- refusals ------------------------------------------------------------------------------------------------------
 
 
-def _no_model(table: RoutingTable) -> Refusal:
-    if not table.models:
+def _no_model(models: tuple[str, ...], table: RoutingTable) -> Refusal:
+    if not models:
         return Refusal(
             503,
             "server_error",
@@ -328,14 +334,15 @@ def _no_model(table: RoutingTable) -> Refusal:
         400,
         "invalid_request_error",
         "missing_model",
-        f"The request names no model. Set `model` to one of {_named(table.models)}.",
+        f"The request names no model. Set `model` to one of {_named(models)}.",
         param="model",
     )
 
 
-def _unknown_model(name: str, table: RoutingTable) -> Refusal:
-    known = f"Known models are {_named(table.models)}." if table.models else "No model is being served yet."
-    message = f"The model `{_shown(name)}` does not exist here. {known}"
+def _unknown_model(name: str, models: tuple[str, ...]) -> Refusal:
+    """The same for a model that the tenant may not use: which ones others have is not told. OpenAI does so too."""
+    known = f"Known models are {_named(models)}." if models else "No model is being served yet."
+    message = f"The model `{_shown(name)}` does not exist here, or is not for you. {known}"
     return Refusal(404, "invalid_request_error", "model_not_found", message, param="model")
 
 

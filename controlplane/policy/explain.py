@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from controlplane.model import Action, Ask, Decision, FormatTier, HttpRequest, Pin, Pressure, Reason, Refusal
+from controlplane.policy.access import identify
 from controlplane.policy.ask import endpoint_of, parse
 from controlplane.policy.budget import sequence_tokens
 from controlplane.policy.decide import Free, anywhere, decide, refused
@@ -17,8 +18,15 @@ from controlplane.policy.table import RoutingTable, compile_table, without_loads
 
 
 def explain_request(request: HttpRequest, table: RoutingTable, free: Free = anywhere) -> Decision:
-    """The decision about a request of a new session, as the filter would make it, with what would change it."""
-    ask = parse(request, table.policy)
+    """The decision about a request of a new session, as the filter would make it, with what would change it.
+
+    API keys are not checked, since only the filter has their secret.
+    """
+    identity = identify(request.headers, table, None)
+    if isinstance(identity, Refusal):
+        reason = Reason.UNAUTHENTICATED
+        return refused(identity, reason, endpoint=endpoint_of(request.method, request.path))
+    ask = parse(request, table.policy, identity.tenant)
     if isinstance(ask, Refusal):
         return refused(ask, Reason.BAD_REQUEST, endpoint=endpoint_of(request.method, request.path))
     return explain(ask, table, None, free)

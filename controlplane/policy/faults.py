@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Iterator
+from ipaddress import ip_network
 
 from controlplane.policy.qos import qos_faults
 from controlplane.policy.settings import REQUEST_ID_HEADERS, SESSION_FIELD_ROOTS, GainRules, Policy, TenantRules
+
+# As `headrace keys new` prints them.
+DIGEST = re.compile(r"[0-9a-f]{64}")
 
 # What is remembered at most of time that goes on evenly.
 MOST_HALF_LIVES = 1 / math.log(2)
@@ -69,10 +75,26 @@ def _tenant_faults(rules: TenantRules) -> Iterator[str]:
     names = [tenant.name for tenant in rules.known]
     if len(set(names)) < len(names):
         yield "tenants.known: two entries are of the same tenant; leave one"
-    if rules.known and rules.header is None:
-        yield "tenants.known: tenants have no names here; say in tenants.header which header holds them"
     if rules.header is not None and rules.header.lower().startswith("x-headrace-"):
         yield "tenants.header: headers that begin with x-headrace- are taken off every request; choose another name"
+    if rules.header is None and rules.trusted_peers:
+        yield "tenants.trusted_peers: are those who may set tenants.header, and there is none; name it or remove these"
+    for peer in rules.trusted_peers:
+        try:
+            ip_network(peer)
+        except ValueError as error:
+            yield f"tenants.trusted_peers: {error}; write a network such as 10.1.0.0/16, or one address"
+    keys = [(digest, tenant.name) for tenant in rules.known for digest in tenant.keys]
+    for digest, name in keys:
+        if not DIGEST.fullmatch(digest):  # it may be the key itself, so it is not shown
+            yield f"tenants.known: a key of {name} is no digest; make both with `headrace keys new {name}`"
+    if any(count > 1 for count in Counter(digest for digest, _ in keys).values()):
+        yield "tenants.known: the digest of a key stands in two places; each tenant needs keys of its own"
+    if rules.header is not None and not rules.trusted_peers and (keys or rules.required):
+        yield (
+            "tenants.header: anybody may set it, so that keys and tenants.required prove nothing; say in "
+            "tenants.trusted_peers who may, or remove the header"
+        )
 
 
 def _gain_faults(rules: GainRules) -> Iterator[str]:

@@ -21,7 +21,7 @@ def pin_key(ask: Ask, table: RoutingTable) -> str | None:
     if ask.session is None or ask.endpoint in _UNCLASSIFIED:
         return None
     name = requested_model(ask, table)
-    candidates = table.pools_of(name) if name is not None else ()
+    candidates = table.pools_of(name, ask.tenant) if name is not None else ()
     return f"{candidates[0].pool.model}\n{ask.tenant}\n{ask.session}" if candidates else None
 
 

@@ -22,6 +22,7 @@ Tokens = Annotated[int, Ge(0)]
 Points = Annotated[float, Ge(-1000), Le(1000)]
 BytesPerToken = Annotated[float, Gt(0), Le(16)]
 Name = Annotated[str, MinLen(1)]
+PerMinute = Annotated[int, Ge(1), Le(1_000_000_000)]
 
 
 # --- sensitivity ---------------------------------------------------------------------------------------------------
@@ -355,27 +356,46 @@ class SessionRules:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """What holds for one tenant's requests: their QoS tier, and the format tier that they prefer, whatever they are."""
+    """What holds for one tenant's requests: their QoS tier, the format tier that they prefer, whatever they are, and
+    the models that they may use by their ids, all when there are none.
+
+    `keys` are digests of the tenant's API keys, as `headrace keys new` prints them; each is as good as the others.
+    Without `requests_per_minute` or `tokens_per_minute` there is no limit to them.
+    """
 
     name: Name
     qos_tier: QosTier = QosTier.STANDARD
     prefers: FormatTier | None = None
+    keys: tuple[Name, ...] = ()
+    models: tuple[Name, ...] = ()
+    requests_per_minute: PerMinute | None = None
+    tokens_per_minute: PerMinute | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TenantRules:
     """Who a request is from, and what holds for it.
 
-    `header` holds the tenant's name, set by a proxy of your own that strips it from what clients send; without one,
-    clients are told apart by their credentials. Sessions of different tenants are different ones. `known` needs
-    `header`; all other tenants are of `qos_tier`. `client_may_prefer` lists the tiers that a client may ask for by
-    `x-headrace-format`; what it asks for beyond them does not count. A client's preference is stronger than its
-    tenant's, a session's pin is stronger still.
+    A tenant is named by `header`, which a proxy of your own sets and strips from what clients send; else by the claim
+    of a token that Envoy verified (`gateway.jwt`); else by an API key of one that is `known`. Where none names one,
+    clients are told apart by their credentials, unproven, or with `required` get 401. The header counts only when who
+    connects to Envoy is within `trusted_peers`, networks such as 10.1.0.0/16; from anybody when there are none.
+    `pass_keys_on` lets engines see the API keys, which are taken off requests otherwise.
+
+    Sessions of different tenants are different ones. All tenants that are not `known` are of `qos_tier`, and each has
+    `requests_per_minute` and `tokens_per_minute`; clients without any name have them together.
+    `client_may_prefer` lists the tiers that a client may ask for by `x-headrace-format`; what it asks for beyond them
+    does not count. A client's preference is stronger than its tenant's, a session's pin is stronger still.
     """
 
     header: Name | None = None
+    trusted_peers: tuple[Name, ...] = ()
+    required: bool = False
+    pass_keys_on: bool = False
     known: tuple[Tenant, ...] = ()
     qos_tier: QosTier = QosTier.STANDARD
+    requests_per_minute: PerMinute | None = None
+    tokens_per_minute: PerMinute | None = None
     client_may_prefer: tuple[FormatTier, ...] = (FormatTier.FULL, FormatTier.QUANTIZED)
 
 

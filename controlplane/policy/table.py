@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from controlplane.model import CapacityType, FormatTier, Pool, Pressure, QosTier
 from controlplane.policy.classify import Classifier, compile_rules
@@ -40,8 +41,8 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class RoutingTable:
     """All that a filter decides by. `names` holds the pools for each name that a request may call a model by,
-    `tenants` what holds for a tenant, as in `Ask`. `since` is when the last of the quiescing nodes that it knows
-    registered: what is decided by it is later."""
+    `tenants` what holds for a tenant, as in `Ask`, and `keys` whose the API key of a digest is. `since` is when the last
+    of the quiescing nodes that it knows registered: what is decided by it is later."""
 
     version: str
     pools: tuple[Pool, ...]
@@ -51,10 +52,28 @@ class RoutingTable:
     models: tuple[str, ...]
     tenants: Mapping[str, Tenant]
     since: float
+    keys: Mapping[str, str]
+    trusted_peers: tuple[IPv4Network | IPv6Network, ...]
 
-    def pools_of(self, name: str) -> tuple[Candidate, ...]:
-        """The pools for a model's name, ordered by pool name; empty for an unknown name."""
-        return self.names.get(name, ())
+    def pools_of(self, name: str, tenant: str = "") -> tuple[Candidate, ...]:
+        """The pools for a model's name that the tenant may use, ordered by pool name; empty for an unknown name."""
+        found = self.names.get(name, ())
+        known = self.tenants.get(tenant)
+        if known is None or not known.models:
+            return found
+        return tuple(candidate for candidate in found if candidate.pool.model in known.models)
+
+    def models_of(self, tenant: str) -> tuple[str, ...]:
+        """The ids of the models that there are for a tenant."""
+        known = self.tenants.get(tenant)
+        if known is None or not known.models:
+            return self.models
+        return tuple(model for model in self.models if model in known.models)
+
+    def rates_of(self, tenant: str) -> tuple[int | None, int | None]:
+        """The requests and tokens per minute that a tenant is allowed; None is no limit."""
+        rules = self.tenants.get(tenant, self.policy.tenants)
+        return rules.requests_per_minute, rules.tokens_per_minute
 
     def qos_tier_of(self, tenant: str) -> QosTier:
         """The QoS tier of a tenant, as in `Ask`."""
@@ -76,6 +95,8 @@ def compile_table(version: str, pools: Iterable[Pool], policy: Policy) -> Routin
         models=models,
         tenants={tenant_of_name(tenant.name): tenant for tenant in policy.tenants.known},
         since=max((pool.quiesces_since for pool in ordered), default=0.0),
+        keys={digest: tenant_of_name(tenant.name) for tenant in policy.tenants.known for digest in tenant.keys},
+        trusted_peers=tuple(map(ip_network, policy.tenants.trusted_peers)),
     )
 
 

@@ -23,11 +23,14 @@ _ANTHROPIC_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Send the request to `cluster`. `body` replaces the request's body when it is not None."""
+    """Send the request to `cluster`. `body` replaces the request's body when it is not None; of its headers those in
+    `taken_off` are removed and then those in `headers` set."""
 
     cluster: str
     metadata: Mapping[str, str]
     body: bytes | None = None
+    taken_off: tuple[str, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,18 @@ class FilterMetrics:
             registry=registry,
             buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 30, 45, 60, 120),
         )
-
+        self._rates_checked = Counter(
+            "headrace_rate_checks",
+            "Requests of tenants with a rate: admitted, refused, or unchecked and admitted since the store was away.",
+            ("outcome",),
+            registry=registry,
+        )
+        self._rates_corrected = Counter(
+            "headrace_rate_corrections",
+            "Charges put right by what requests really used: done, or lost since the store was away.",
+            ("outcome",),
+            registry=registry,
+        )
         self._shown_pools: set[str] = set()
 
     def decided(self, decision: Decision, seconds: float) -> None:
@@ -122,3 +133,9 @@ class FilterMetrics:
 
     def count_sessions(self, count: int) -> None:
         self._sessions.set(count)
+
+    def rate_checked(self, outcome: str) -> None:
+        self._rates_checked.labels(outcome).inc()
+
+    def rate_corrected(self, outcome: str) -> None:
+        self._rates_corrected.labels(outcome).inc()

@@ -60,6 +60,11 @@ class RedisConnection:
             raise ConnectionError("the connection is lost") from self._lost
         return await self._send(command)
 
+    def tell(self, *command: bytes) -> None:
+        """Sends a command whose answer is for nobody."""
+        if self._lost is None:
+            self._send(command).cancel()
+
     async def begin(self, commands: Iterable[tuple[bytes, ...]]) -> Refused | None:
         """Sends commands one by one, to the first one that is refused. A connection that fails meanwhile is ended."""
         try:
@@ -85,7 +90,7 @@ class RedisConnection:
                     if silent:
                         raise TimeoutError("the server is silent") from None
                     silent = True
-                    self._send((b"PING",)).cancel()  # the answer is for nobody
+                    self.tell(b"PING")
                     continue
                 silent = False
                 self._deliver(await self._answer(head))

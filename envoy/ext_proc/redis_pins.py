@@ -6,34 +6,28 @@ their number. Everything takes one round trip. Nothing stands in for a server th
 
 from __future__ import annotations
 
-import asyncio
 from hashlib import blake2b
 from typing import NoReturn
 
-from controlplane.errors import ConfigurationError, UnavailableError
 from controlplane.model import FormatTier, Pin
 from controlplane.policy.settings import SessionRules
-from ext_proc.redis_connection import RedisAccess, RedisConnection, Refused, greeting, open_connection
+from ext_proc.redis_connection import RedisAccess, Refused
+from ext_proc.redis_link import RedisLink
 
-CONNECT_SECONDS = 1.0
 # 30 years; servers refuse what their clock in milliseconds cannot hold.
 LONGEST_TTL_SECONDS = 1e9
 
 # What is tried with; no session's key is so short.
 _TRIAL = "trial"
 
-_FAILURES = (OSError, EOFError, ValueError, asyncio.LimitOverrunError)
-
 
 class RedisPins:
     """`prefix` keeps fleets apart that share a server. `timeout` bounds each operation, in seconds."""
 
     def __init__(self, access: RedisAccess, prefix: str, *, timeout: float) -> None:
-        self._access = access
+        self.link = RedisLink(access, timeout=timeout)
         self._prefix = prefix.encode()
-        self._timeout = timeout
         self._rules = SessionRules()
-        self._connection: RedisConnection | None = None
 
     def configure(self, rules: SessionRules) -> None:
         self._rules = rules
@@ -43,30 +37,11 @@ class RedisPins:
 
         Raises UnavailableError, and ConfigurationError when the server is too old for the commands.
         """
-        trial = (self._first(_TRIAL, Pin(FormatTier.FULL)), self._look(_TRIAL))
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                connection = await open_connection(self._access)
-                refused = await connection.begin((*greeting(self._access), *trial))
-        except TimeoutError as error:
-            raise self._unavailable(TimeoutError(f"no connection within {CONNECT_SECONDS:g} s")) from error
-        except _FAILURES as error:
-            raise self._unavailable(error) from error
-        if refused is not None:
-            connection.lose(ConnectionError("refused"))
-            raise self._refusal(refused)
-        self._connection = connection
+        await self.link.connect((self._first(_TRIAL, Pin(FormatTier.FULL)), self._look(_TRIAL)))
 
     async def hold(self) -> NoReturn:
         """Takes the server's answers for as long as the connection lasts; then raises UnavailableError."""
-        if self._connection is None:
-            raise UnavailableError("not connected")
-        try:
-            await self._connection.take_answers()
-        except _FAILURES as error:
-            raise self._unavailable(error) from error
-        finally:
-            self._connection = None
+        await self.link.hold()
 
     async def get(self, session: str) -> Pin | None:
         return _pin(await self._ask(self._look(session)))
@@ -88,35 +63,10 @@ class RedisPins:
         return b"GETEX", self._key(session), b"PX", self._ttl
 
     async def _ask(self, command: tuple[bytes, ...]) -> bytes | None:
-        """A failure ends the connection: it will be made anew, and the server tried, before it is relied on again."""
-        connection = self._connection
-        if connection is None:
-            raise UnavailableError("not connected")
-        try:
-            async with asyncio.timeout(self._timeout):
-                answer = await connection.ask(*command)
-        except TimeoutError as error:
-            late = TimeoutError(f"no answer within {self._timeout:g} s")
-            connection.lose(late)
-            raise self._unavailable(late) from error
-        except OSError as error:
-            raise self._unavailable(error) from error
+        answer = await self.link.ask(*command)
         if isinstance(answer, Refused):
-            refused = ConnectionError(f"refuses: {answer.message}")
-            connection.lose(refused)
-            raise self._unavailable(refused)
+            raise self.link.refused(answer)
         return answer
-
-    def _unavailable(self, error: Exception) -> UnavailableError:
-        what = "the server hung up" if isinstance(error, EOFError) else str(error) or type(error).__name__
-        return UnavailableError(f"{self._access.url}: {what}")
-
-    def _refusal(self, refused: Refused) -> ConfigurationError | UnavailableError:
-        """`SET` with `NX` and `GET` is of Redis 7.0 (https://redis.io/docs/latest/commands/set/#history)."""
-        if "syntax error" in refused.message or "unknown command" in refused.message:
-            fault = f"needs Redis 7.0 or newer, or Valkey; {self._access.url} says: {refused.message}"
-            return ConfigurationError([f"ext_proc.session_store.url: {fault}"])
-        return self._unavailable(ConnectionError(f"refuses: {refused.message}"))
 
     @property
     def _ttl(self) -> bytes:

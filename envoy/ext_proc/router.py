@@ -21,6 +21,7 @@ from opentelemetry.util.types import AttributeValue
 
 from controlplane.messages import decision_message
 from controlplane.model import Action, Ask, Decision, HttpRequest, Pin, QosTier, Reason, Refusal
+from controlplane.policy.access import Identity, identify
 from controlplane.policy.ask import endpoint_of, parse
 from controlplane.policy.decide import decide, not_served, refused
 from controlplane.policy.govern import retry_after
@@ -31,6 +32,8 @@ from controlplane.policy.table import RoutingTable
 from ext_proc import names
 from ext_proc.answer import JSON, Answer, Reply, Route, error_body
 from ext_proc.exchange import TooLarge
+from ext_proc.keys import Keys
+from ext_proc.limits import NO_BILL, Bill, RateLimits
 from ext_proc.pins import PinStore
 from ext_proc.shaping import degraded_to, shaped_body
 from ext_proc.turns import Claim
@@ -67,12 +70,17 @@ class Router:
         line: Line,
         observer: Observer,
         dice: Callable[[], float],
+        *,
+        rates: RateLimits,
+        keys: Keys,
     ) -> None:
         self._table = table
         self._pins = pins
         self._line = line
         self._observer = observer
         self._dice = dice
+        self._rates = rates
+        self._keys = keys
 
     async def answer(self, request: HttpRequest | TooLarge, extend: Extend) -> Answer:
         """`extend` is called where the answer takes longer than usual."""
@@ -89,35 +97,64 @@ class Router:
         return answer
 
     async def _answer(self, request: HttpRequest | TooLarge, extend: Extend) -> tuple[Decision, Answer]:
-        if isinstance(request, TooLarge):
-            return _refusal(request, _too_large(request.limit), Reason.BODY_TOO_LARGE)
         table = self._table()
         if table is None:
             return _refusal(request, _NOT_READY, Reason.NOT_READY)
-        ask = parse(request, table.policy)
+        headers = request.head.headers if isinstance(request, TooLarge) else request.headers
+        identity = identify(headers, table, self._keys.secret)
+        if isinstance(identity, Refusal):
+            return _refusal(request, identity, Reason.UNAUTHENTICATED)
+        return await self._answer_known(request, identity, table, extend)
+
+    async def _answer_known(
+        self, request: HttpRequest | TooLarge, identity: Identity, table: RoutingTable, extend: Extend
+    ) -> tuple[Decision, Answer]:
+        if isinstance(request, TooLarge):
+            return _refusal(request, _too_large(request.limit), Reason.BODY_TOO_LARGE)
+        ask = parse(request, table.policy, identity.tenant)
         if isinstance(ask, Refusal):
             return _refusal(request, ask, Reason.BAD_REQUEST)
-        decision = await self._decide(ask, table, extend)
+        decision, bill = await self._decide(ask, table, extend)
         if decision.action is Action.ANSWER:
-            return decision, _list_models(decision, table)
+            return decision, _list_models(decision, table.models_of(identity.tenant))
         if decision.refusal is not None or decision.pool is None:
-            return decision, _refuse(decision, decision.refusal or _INTERNAL_ERROR)
+            return decision, _refuse(decision, decision.refusal or _INTERNAL_ERROR, bill)
         body = shaped_body(request.body, ask, decision, table.policy.qos)
-        return decision, Route(decision.cluster, _metadata(decision, debug=ask.debug), body)
+        metadata = _metadata(decision, debug=ask.debug, bill=bill)
+        return decision, Route(decision.cluster, metadata, body, identity.taken_off, self._keys.shown_to_engines)
 
-    async def _decide(self, ask: Ask, table: RoutingTable, extend: Extend) -> Decision:
-        """Decides as often as it has to wait for room, each time by the table and the pin of that moment."""
+    async def _decide(self, ask: Ask, table: RoutingTable, extend: Extend) -> tuple[Decision, Bill]:
+        """Decides as often as it has to wait for room, each time by the table and the pin of that moment.
+
+        It is charged before it waits: who is beyond his rates takes nobody's place.
+        """
         with self._line.place() as place:
             decision = await self._decide_now(ask, table, place)
-            while decision.action is Action.QUEUE:
-                claim = _claim(decision)
-                refused_for = await place.wait(decision.waits_for, extend, claim, held_seconds=decision.held_seconds)
-                table = self._table() or table
-                if refused_for is not None:
-                    retry_after = self._retry_after(table.policy, claim)
-                    return not_served(decision, refused_for, place.waited_seconds, retry_after)
-                decision = await self._decide_now(ask, table, place)
-        return replace(decision, waited_seconds=place.waited_seconds) if place.waited_seconds else decision
+            if not decision.is_sent and decision.action is not Action.QUEUE:
+                return decision, NO_BILL
+            decision, bill = await self._rates.charge(decision, table)
+            if decision.refusal is not None:
+                place.give_back()
+                return decision, bill
+            try:
+                decision = await self._wait(decision, ask, table, extend, place)
+            except BaseException:
+                self._rates.give_back(bill)
+                raise
+            if decision.refusal is not None:
+                self._rates.give_back(bill)
+                bill = NO_BILL
+        return replace(decision, waited_seconds=place.waited_seconds) if place.waited_seconds else decision, bill
+
+    async def _wait(self, decision: Decision, ask: Ask, table: RoutingTable, extend: Extend, place: Place) -> Decision:
+        while decision.action is Action.QUEUE:
+            claim = _claim(decision)
+            refused_for = await place.wait(decision.waits_for, extend, claim, held_seconds=decision.held_seconds)
+            table = self._table() or table
+            if refused_for is not None:
+                return not_served(decision, refused_for, place.waited_seconds, self._retry_after(table.policy, claim))
+            decision = await self._decide_now(ask, table, place)
+        return decision
 
     async def _decide_now(self, ask: Ask, table: RoutingTable, place: Place) -> Decision:
         """A session's first decision pins it; of filters that race, all obey the first."""
@@ -169,12 +206,15 @@ def _refusal(request: HttpRequest | TooLarge, refusal: Refusal, reason: Reason) 
     return decision, _refuse(decision, refusal)
 
 
-def _refuse(decision: Decision, refusal: Refusal) -> Reply:
+def _refuse(decision: Decision, refusal: Refusal, bill: Bill = NO_BILL) -> Reply:
     headers = [*JSON, (names.RESPONSE_REASON, refusal.code)]
     if decision.pressure is not None:
         headers.append((names.RESPONSE_ACTION, decision.action))
+    headers += [(names.RATE_PREFIX + name, value) for name, value in bill.told.items()]
     if refusal.retry_after is not None:
         headers.append(("retry-after", str(max(1, math.ceil(refusal.retry_after)))))
+    if refusal.status == 401:  # https://www.rfc-editor.org/rfc/rfc6750#section-3
+        headers.append(("www-authenticate", 'Bearer realm="headrace"'))
     return Reply(
         status=refusal.status,
         headers=tuple(headers),
@@ -184,9 +224,9 @@ def _refuse(decision: Decision, refusal: Refusal) -> Reply:
     )
 
 
-def _list_models(decision: Decision, table: RoutingTable) -> Reply:
-    """The fleet's models, as OpenAI lists them."""
-    data = [{"id": model, "object": "model", "created": 0, "owned_by": "headrace"} for model in table.models]
+def _list_models(decision: Decision, models: tuple[str, ...]) -> Reply:
+    """Models as OpenAI lists them."""
+    data = [{"id": model, "object": "model", "created": 0, "owned_by": "headrace"} for model in models]
     return Reply(
         status=200,
         headers=JSON,
@@ -205,7 +245,7 @@ def _too_large(limit: int) -> Refusal:
     )
 
 
-def _metadata(decision: Decision, *, debug: bool) -> Mapping[str, str]:
+def _metadata(decision: Decision, *, debug: bool, bill: Bill = NO_BILL) -> Mapping[str, str]:
     """What response headers and the access log read."""
     if len(decision.alternatives) > MAX_ALTERNATIVES:
         best = sorted(decision.alternatives, key=lambda found: -found.total)[:MAX_ALTERNATIVES]
@@ -215,6 +255,9 @@ def _metadata(decision: Decision, *, debug: bool) -> Mapping[str, str]:
         names.KEY_REASON: decision.reasons[0],
         names.KEY_DECISION: base64.b64encode(message.SerializeToString()).decode(),
     }
+    metadata |= {names.KEY_RATE_PREFIX + name: value for name, value in bill.told.items()}
+    if bill.note:
+        metadata[names.KEY_BILL] = bill.note
     if decision.pool is not None:
         metadata[names.KEY_POOL] = decision.pool.name
         metadata[names.KEY_FORMAT] = decision.pool.tier

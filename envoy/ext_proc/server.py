@@ -12,8 +12,11 @@ from controlplane.grpc_serving import bind, new_server
 from controlplane.model import Pressure
 from controlplane.policy.table import RoutingTable, without_loads
 from ext_proc.credits import Credits, Share
+from ext_proc.debts import DebtStore, MemoryDebts
 from ext_proc.fallback_pins import FallbackPins, SharedStore
 from ext_proc.feed import Feed
+from ext_proc.keys import NO_KEYS, Keys
+from ext_proc.limits import RateLimits
 from ext_proc.metrics import FilterMetrics
 from ext_proc.pins import MemoryPins
 from ext_proc.router import Router
@@ -30,7 +33,8 @@ class FilterServer:
     """Serves until `stop` is set. Ready once the first routing table has arrived, it stays so with the last one.
 
     At `listen` Envoy asks for decisions; `health` serves nothing but health, so that whoever looks after processes need
-    not reach the other. Without `session_store` this process keeps its sessions for itself.
+    not reach the other. Without `session_store` this process keeps its sessions for itself, and without `debts` what
+    tenants have used of their rates.
     """
 
     def __init__(
@@ -45,6 +49,8 @@ class FilterServer:
         max_body_bytes: int,
         max_wait: float,
         session_store: SharedStore | None = None,
+        debts: DebtStore | None = None,
+        keys: Keys = NO_KEYS,
     ) -> None:
         self._table: RoutingTable | None = None
         self._stopping = False
@@ -56,8 +62,9 @@ class FilterServer:
         self._pins = self._shared_pins or self._own_pins
         self._credits = Credits(time.monotonic)
         self._line = Line(self._credits, metrics, time.monotonic, max_wait=max_wait)
-        router = Router(lambda: self._table, self._pins, self._line, metrics, dice)
-        self._transport = GrpcAioTransport(listen, router.answer, max_body_bytes=max_body_bytes)
+        rates = RateLimits(debts or MemoryDebts(time.monotonic), metrics)
+        router = Router(lambda: self._table, self._pins, self._line, metrics, dice, rates=rates, keys=keys)
+        self._transport = GrpcAioTransport(listen, router.answer, rates.used, max_body_bytes=max_body_bytes)
         self._health_server = new_server([], self._transport.health)
         self.health_address = bind(self._health_server, health)
         self._feed = Feed(

@@ -14,10 +14,12 @@ import grpc
 
 from controlplane.grpc_serving import Health, bind, new_server
 from controlplane.model import HttpRequest
-from ext_proc import wire
+from ext_proc import usage_log, wire
 from ext_proc.answer import Answer
 from ext_proc.exchange import Exchange, TooLarge
+from ext_proc.usage_log import UsageLogServicer, UsedBy
 from ext_proc.waiting import Extend
+from headrace_protos.envoy.service.accesslog.v3 import als_pb2_grpc
 from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as messages
 from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2_grpc
 
@@ -29,12 +31,12 @@ AnswerTo = Callable[[HttpRequest | TooLarge, Extend], Awaitable[Answer]]
 
 
 class GrpcAioTransport:
-    """Serves ext_proc at `listen`. `answer` must not raise."""
+    """Serves ext_proc at `listen`. `answer` must not raise. `used` is told what requests used that were charged."""
 
-    def __init__(self, listen: str, answer: AnswerTo, *, max_body_bytes: int) -> None:
-        self.health = Health([SERVICE])
+    def __init__(self, listen: str, answer: AnswerTo, used: UsedBy, *, max_body_bytes: int) -> None:
+        self.health = Health([SERVICE, usage_log.SERVICE])
         self._server = new_server(
-            [SERVICE],
+            [SERVICE, usage_log.SERVICE],
             self.health,
             max_message_bytes=max_body_bytes + MESSAGE_OVERHEAD_BYTES,  # Envoy may send a body in one piece
             max_concurrent_streams=MAX_CONCURRENT_STREAMS,
@@ -42,6 +44,7 @@ class GrpcAioTransport:
         external_processor_pb2_grpc.add_ExternalProcessorServicer_to_server(
             _Servicer(answer, max_body_bytes), self._server
         )
+        als_pb2_grpc.add_AccessLogServiceServicer_to_server(UsageLogServicer(used), self._server)
         self.address = bind(self._server, listen)
 
     async def start(self) -> None:

@@ -47,7 +47,9 @@ def response(answer: Answer) -> ext_proc.ProcessingResponse:
 
 def _route(route: Route) -> ext_proc.ProcessingResponse:
     common = ext_proc.CommonResponse(
-        header_mutation=ext_proc.HeaderMutation(set_headers=_set_headers([(POOL, route.cluster)])),
+        header_mutation=ext_proc.HeaderMutation(
+            set_headers=_set_headers([(POOL, route.cluster), *route.headers]), remove_headers=route.taken_off
+        ),
         clear_route_cache=True,  # routes are matched before filters run; without it the pool header is ignored
     )
     if route.body is not None:

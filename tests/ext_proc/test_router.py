@@ -231,16 +231,10 @@ async def test_a_retry_that_would_not_help_is_not_asked_for() -> None:
     assert body["error"]["param"] == "model"
 
 
-class FailingTable:
-    """A routing table with a fault of ours in it."""
+class FailingNames(dict[str, Any]):
+    """A fault of ours in a routing table."""
 
-    policy = Policy()
-    models = ("llama",)
-
-    def qos_tier_of(self, tenant: str) -> QosTier:
-        return QosTier.STANDARD
-
-    def pools_of(self, name: str) -> Any:
+    def get(self, name: str, default: Any = None) -> Any:
         raise KeyError(f"prompt text, and the model {name}")
 
 
@@ -248,7 +242,7 @@ async def test_a_fault_of_our_own_is_a_500_that_shows_and_logs_nothing_of_the_re
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     observer = Decided()
-    router = new_router(FailingTable, observer=observer)  # type: ignore[arg-type]
+    router = new_router(replace(READY_TABLE, names=FailingNames()), observer=observer)
     answer, body = await refused(router, make_request({**CODE, "model": "hidden-model"}))
     assert answer.status == 500
     assert body["error"]["code"] == "internal_error"

@@ -15,7 +15,7 @@ from ext_proc.exchange import TooLarge
 from ext_proc.transport import SERVICE, GrpcAioTransport
 from ext_proc.waiting import Extend
 from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as messages
-from support.filter import Client, body_message, connected, headers_message, pool_of, running_filter
+from support.filter import Client, body_message, connected, headers_message, not_used, pool_of, running_filter
 from support.waiting import until
 
 
@@ -175,7 +175,7 @@ async def health(client: Client, service: str = "") -> str:
 
 
 async def test_health_is_that_of_the_router_and_liveness_that_of_the_process() -> None:
-    served = GrpcAioTransport("127.0.0.1:0", Pending().answer, max_body_bytes=10)
+    served = GrpcAioTransport("127.0.0.1:0", Pending().answer, not_used, max_body_bytes=10)
     await served.health.set_ready(False)
     await served.start()
     async with connected(served.address) as client:
@@ -188,7 +188,7 @@ async def test_health_is_that_of_the_router_and_liveness_that_of_the_process() -
 
 async def test_a_stop_lets_requests_be_answered_that_have_begun() -> None:
     pending = Pending()
-    served = GrpcAioTransport("127.0.0.1:0", pending.answer, max_body_bytes=10)
+    served = GrpcAioTransport("127.0.0.1:0", pending.answer, not_used, max_body_bytes=10)
     await served.start()
     async with connected(served.address) as client, connected(served.address) as late:
         begun = asyncio.create_task(client.send(headers_message(end=True)))
@@ -206,7 +206,7 @@ async def test_a_stop_lets_requests_be_answered_that_have_begun() -> None:
 
 async def test_a_stop_waits_no_longer_than_its_grace() -> None:
     pending = Pending()
-    served = GrpcAioTransport("127.0.0.1:0", pending.answer, max_body_bytes=10)
+    served = GrpcAioTransport("127.0.0.1:0", pending.answer, not_used, max_body_bytes=10)
     await served.start()
     async with connected(served.address) as client:
         begun = asyncio.create_task(client.send(headers_message(end=True)))

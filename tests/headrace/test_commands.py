@@ -9,8 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from controlplane.etcd.server import free_ports
+from controlplane.policy.access import key_digest
 from headrace.cli import main
 from support.system import Ended
 
@@ -274,3 +276,26 @@ def test_evaluating_names_what_is_wrong_before_it_calls_anybody(run: Run, tmp_pa
     away = run("evaluate", "-s", f"127.0.0.1:{port}")
     assert away.status == 1
     assert "headrace up" in away.err
+
+
+def test_a_new_key_is_shown_with_the_digest_that_makes_it_count(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s" * 32 + "\n")
+    config = tmp_path / "c.yaml"
+    config.write_text(f"ext_proc: {{key_secret_file: {tmp_path}/secret}}")
+    first, second = (run("keys", "new", "acme", "--config", config).out for _ in range(2))
+    [key] = [line.strip() for line in first.splitlines() if line.startswith("    hr-")]
+    entry = yaml.safe_load(first.rpartition("\n\n")[2])
+    assert entry == [{"name": "acme", "keys": [key_digest(key, b"s" * 32)]}]
+    assert len(key) >= 43
+    assert key not in second
+
+
+def test_keys_need_a_secret_that_nobody_guesses(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("short")
+    config = tmp_path / "c.yaml"
+    config.write_text(f"ext_proc: {{key_secret_file: {tmp_path}/secret}}")
+    for end in (run("keys", "new", "acme"), run("keys", "new", "acme", "--config", config)):
+        assert end.status == 2
+        assert "ext_proc.key_secret_file" in end.err
+        assert "openssl rand -hex 32" in end.err
+        assert end.out == ""

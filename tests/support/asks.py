@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controlplane.model import Ask, CapacityType, FormatTier, HttpRequest, Pool, PoolLoad
+from controlplane.policy.access import Identity, identify
 from controlplane.policy.ask import parse
 from controlplane.policy.settings import Policy
 from controlplane.policy.table import RoutingTable, compile_table
@@ -36,7 +37,10 @@ def make_ask(
     policy: Policy | None = None,
 ) -> Ask:
     """What a body that must be readable asks for."""
-    ask = parse(make_request(body, path, headers=headers), policy or Policy())
+    request = make_request(body, path, headers=headers)
+    identity = identify(request.headers, make_table(policy=policy), None)
+    assert isinstance(identity, Identity), identity
+    ask = parse(request, policy or Policy(), identity.tenant)
     assert isinstance(ask, Ask), ask
     return ask
 

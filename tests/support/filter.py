@@ -15,9 +15,13 @@ import grpc
 from controlplane.model import Decision
 from controlplane.policy.table import RoutingTable
 from ext_proc.credits import Credits
+from ext_proc.debts import MemoryDebts
+from ext_proc.keys import NO_KEYS, Keys
+from ext_proc.limits import RateLimits
 from ext_proc.pins import MemoryPins, PinStore
 from ext_proc.router import Router
 from ext_proc.transport import AnswerTo, GrpcAioTransport
+from ext_proc.usage_log import UsedBy
 from ext_proc.waiting import Line
 from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as messages
 from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2_grpc
@@ -39,6 +43,7 @@ class Decided:
     decisions: list[Decision] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     outcomes: list[str] = field(default_factory=list)
+    rates: list[str] = field(default_factory=list)
 
     def decided(self, decision: Decision, seconds: float) -> None:
         assert seconds >= 0
@@ -46,6 +51,12 @@ class Decided:
 
     def waiting(self, count: int) -> None:
         self.counts.append(count)
+
+    def rate_checked(self, outcome: str) -> None:
+        self.rates.append(outcome)
+
+    def rate_corrected(self, outcome: str) -> None:
+        self.rates.append(f"corrected: {outcome}")
 
     def wait_ended(self, outcome: str, seconds: float) -> None:
         assert seconds >= 0
@@ -57,6 +68,9 @@ def new_router(
     pins: PinStore | None = None,
     observer: Decided | None = None,
     line: Line | None = None,
+    *,
+    keys: Keys = NO_KEYS,
+    rates: RateLimits | None = None,
 ) -> Router:
     observer = observer or Decided()
     read = table if callable(table) else lambda: table
@@ -66,6 +80,8 @@ def new_router(
         new_line(observer=observer) if line is None else line,
         observer,
         lambda: 0.5,
+        rates=rates or RateLimits(MemoryDebts(time.monotonic), observer),
+        keys=keys,
     )
 
 
@@ -77,6 +93,11 @@ def new_line(credits_: Credits | None = None, observer: Decided | None = None, *
 async def not_extended(seconds: float) -> None:
     """Of a request that Envoy waits for long enough anyway."""
     raise AssertionError(f"asked for {seconds} s more")
+
+
+def not_used(note: str, tokens: int | None, *, failed: bool) -> None:
+    """Of a filter that charges nobody."""
+    raise AssertionError(f"told of what was used: {note}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +130,11 @@ async def _each(parts: Iterable[messages.ProcessingRequest]) -> AsyncIterator[me
 
 
 @asynccontextmanager
-async def running_filter(answer: AnswerTo | None = None, *, max_body_bytes: int = MAX_BODY) -> AsyncIterator[Client]:
+async def running_filter(
+    answer: AnswerTo | None = None, *, used: UsedBy = not_used, max_body_bytes: int = MAX_BODY
+) -> AsyncIterator[Client]:
     """The transport over the answers of a router with READY_TABLE, or over `answer`."""
-    transport = GrpcAioTransport("127.0.0.1:0", answer or new_router().answer, max_body_bytes=max_body_bytes)
+    transport = GrpcAioTransport("127.0.0.1:0", answer or new_router().answer, used, max_body_bytes=max_body_bytes)
     await transport.health.set_ready(True)
     await transport.start()
     try:

@@ -9,16 +9,20 @@ from xds_server.gateway import Gateway, PoolCluster
 from xds_server.listener import gateway_listener
 from xds_server.routes import pool_routes
 from xds_server.snapshot import Snapshot
+from xds_server.tokens import token_keys_cluster
 
 
 def gateway_snapshot(gateway: Gateway, pools: Iterable[PoolCluster]) -> Snapshot:
     """ValueError when an address cannot be read; publishing it refuses a `default_pool` that is not among the pools."""
     pools = tuple(pools)
+    tokens = gateway.tokens
+    keys = [token_keys_cluster(tokens.keys_url, tokens.keys_authority)] if tokens and tokens.keys_url else []
     logs = [access_log_cluster(gateway.access_log)] if gateway.access_log else []
     return Snapshot.of(
         [
             ext_proc_cluster(gateway.ext_proc),
             *logs,
+            *keys,
             *map(pool_cluster, pools),
             *map(pool_endpoints, pools),
             *(retrying_cluster(pool) for pool in pools if pool.retried_at),

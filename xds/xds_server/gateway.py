@@ -11,6 +11,12 @@ from dataclasses import dataclass
 POOL_HEADER = "x-headrace-pool"
 """The request header by which the filter names the pool. Clients cannot set it, engines do not see it."""
 
+TENANT_HEADER = "x-headrace-tenant"
+"""The request header that tells the filter whom a verified token names. Clients cannot set it."""
+
+PEER_HEADER = "x-headrace-peer"
+"""The request header that tells the filter the address of whoever connected. As TENANT_HEADER."""
+
 INTERNAL_PREFIX = "x-headrace-"
 WISH_PREFIX = "headrace-wish-"
 """What a client may ask for by `x-headrace-NAME` reaches the filter, and only it, as `headrace-wish-NAME`."""
@@ -99,7 +105,36 @@ RESPONSE_HEADERS = (
     ("x-headrace-action", "action"),
     ("x-headrace-degraded-to", "degraded_to"),
     ("x-headrace-decision", "debug"),
+    *(
+        (f"x-ratelimit-{what}-{of}", f"ratelimit-{what}-{of}")
+        for of in ("requests", "tokens")
+        for what in ("limit", "remaining", "reset")
+    ),
 )
+
+METADATA_NAMESPACE = "headrace"
+# What the filter decided; requests that it has not seen have none.
+DECISION_KEY = "decision"
+# Of requests whose metadata has this key, the filter is told what became of them.
+BILL_KEY = "bill"
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Clients' tokens, and what makes them count. `claim` names the tenant.
+
+    The issuer's public keys are `keys`, a JWKS, or are fetched from `keys_url` each `keys_refresh` seconds, by TLS from
+    a server that `keys_authority` (PEM) vouches for, else the system's authorities. Empty for `issuer` or `audiences`
+    is any.
+    """
+
+    claim: str
+    keys: str = ""
+    keys_url: str | None = None
+    keys_authority: str | None = None
+    keys_refresh: float = 300.0
+    issuer: str = ""
+    audiences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +150,7 @@ class Gateway:
 
     `metadata_namespace` is where the filter's dynamic metadata is; what is read out of responses, `errors` only of
     those with status 400, is in `<metadata_namespace>.usage`. Requests that the filter gave no pool go to
-    `default_pool`, or get a 503.
+    `default_pool`, or get a 503. `tokens` are verified when there are any.
     """
 
     ext_proc: tuple[str, ...]
@@ -129,7 +164,8 @@ class Gateway:
     message_timeout: float = 4.0
     max_wait: float = 60.0
     default_pool: str | None = None
-    metadata_namespace: str = "headrace"
+    tokens: Tokens | None = None
+    metadata_namespace: str = METADATA_NAMESPACE
     wishes: tuple[str, ...] = ("debug", "format")
     response_headers: tuple[tuple[str, str], ...] = RESPONSE_HEADERS
     usage: tuple[UsageRule, ...] = (*USAGE, *FINISH)

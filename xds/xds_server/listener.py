@@ -18,10 +18,11 @@ from headrace_protos.envoy.extensions.filters.network.http_connection_manager.v3
 from headrace_protos.envoy.extensions.http.early_header_mutation.header_mutation.v3 import header_mutation_pb2
 from headrace_protos.envoy.type.tracing.v3 import custom_tag_pb2
 from xds_server.clusters import ACCESS_LOG, EXT_PROC
-from xds_server.gateway import INTERNAL_PREFIX, WISH_PREFIX, Gateway
+from xds_server.gateway import BILL_KEY, INTERNAL_PREFIX, PEER_HEADER, WISH_PREFIX, Gateway
 from xds_server.local_replies import local_reply_config
 from xds_server.resource import packed
 from xds_server.routes import HOST_SELECTIONS, PREVIOUS_HOSTS, ROUTES
+from xds_server.tokens import token_check
 from xds_server.usage import json_errors, json_usage, sse_usage
 
 LISTENER = "gateway"
@@ -65,6 +66,7 @@ def _connection_manager(gateway: Gateway) -> http_connection_manager_pb2.HttpCon
             }
         ],
         http_filters=[
+            *([_filter("jwt_authn", token_check(gateway.tokens))] if gateway.tokens else []),
             _filter("buffer", _whole_body(gateway)),
             _filter("ext_proc", _ext_proc(gateway)),
             _filter("json_to_metadata", json_usage(gateway)),
@@ -72,7 +74,7 @@ def _connection_manager(gateway: Gateway) -> http_connection_manager_pb2.HttpCon
             _filter("sse_to_metadata", sse_usage(gateway)),
             _filter("router", router_pb2.Router(suppress_envoy_headers=True)),
         ],
-        access_log=[_access_log()] if gateway.access_log else [],
+        access_log=[*([_access_log(ACCESS_LOG)] if gateway.access_log else []), _usage_log(gateway)],
         local_reply_config=local_reply_config(),
         # Clients are what connects, whatever they claim in x-forwarded-for.
         use_remote_address={"value": True},
@@ -97,21 +99,24 @@ def _connection_manager(gateway: Gateway) -> http_connection_manager_pb2.HttpCon
 
 def _cleaning(gateway: Gateway) -> header_mutation_pb2.HeaderMutation:
     """Take away what only the gateway may say, after moving the client's wishes to names that only the filter reads.
+    Then tell the filter who connects.
 
     This is done early, before Envoy looks for a route: it keeps the one that it finds if the filter fails. The prefix
     x-envoy- steers Envoy's router (timeouts, retries), which is ours to decide.
     """
-    keep_wishes = [
-        mutation_rules_pb2.HeaderMutation(
-            append={
-                "header": {"key": WISH_PREFIX + wish, "value": f"%REQ({INTERNAL_PREFIX}{wish}):{_WISH_BYTES}%"},
-                "append_action": base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD,
-            }
-        )
-        for wish in gateway.wishes
-    ]
+    keep_wishes = [_set(WISH_PREFIX + wish, f"%REQ({INTERNAL_PREFIX}{wish}):{_WISH_BYTES}%") for wish in gateway.wishes]
+    peer = _set(PEER_HEADER, "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%")
     return header_mutation_pb2.HeaderMutation(
-        mutations=[_strip(WISH_PREFIX), *keep_wishes, _strip(INTERNAL_PREFIX), _strip("x-envoy-")]
+        mutations=[_strip(WISH_PREFIX), *keep_wishes, _strip(INTERNAL_PREFIX), _strip("x-envoy-"), peer]
+    )
+
+
+def _set(header: str, value: str) -> mutation_rules_pb2.HeaderMutation:
+    return mutation_rules_pb2.HeaderMutation(
+        append={
+            "header": {"key": header, "value": value},
+            "append_action": base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD,
+        }
     )
 
 
@@ -162,7 +167,23 @@ def _ext_proc(gateway: Gateway) -> ext_proc_pb2.ExternalProcessor:
     )
 
 
-def _access_log() -> accesslog_pb2.AccessLog:
+def _usage_log(gateway: Gateway) -> accesslog_pb2.AccessLog:
+    """To the filter, of the requests that it has charged somebody with."""
+    log = _access_log(EXT_PROC)
+    log.filter.metadata_filter.CopyFrom(
+        accesslog_pb2.MetadataFilter(
+            matcher={
+                "filter": gateway.metadata_namespace,
+                "path": [{"key": BILL_KEY}],
+                "value": {"present_match": True},
+            },
+            match_if_key_not_found={"value": False},
+        )
+    )
+    return log
+
+
+def _access_log(cluster: str) -> accesslog_pb2.AccessLog:
     return accesslog_pb2.AccessLog(
         name="envoy.access_loggers.http_grpc",
         typed_config=packed(
@@ -170,7 +191,7 @@ def _access_log() -> accesslog_pb2.AccessLog:
                 common_config=als_pb2.CommonGrpcAccessLogConfig(
                     log_name=LISTENER,
                     transport_api_version="V3",
-                    grpc_service={"envoy_grpc": {"cluster_name": ACCESS_LOG}},
+                    grpc_service={"envoy_grpc": {"cluster_name": cluster}},
                     buffer_flush_interval=timedelta(seconds=0.1),
                     buffer_size_bytes={"value": 65_536},
                     custom_tags=[

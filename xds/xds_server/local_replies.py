@@ -1,7 +1,7 @@
 """Envoy's own error answers, as OpenAI-shaped JSON that says what happened and what to do.
 
-Only answers with one of these response flags are rewritten, and 413, which only Envoy gives; so the filter's own and
-direct responses pass untouched.
+Only answers with one of these response flags are rewritten, and of those to requests that no filter has decided about
+401, 403 and 413; so the filter's own and direct responses pass untouched.
 https://www.envoyproxy.io/docs/envoy/latest/configuration/observability/access_log/usage#command-operators
 """
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from headrace_protos.envoy.config.accesslog.v3 import accesslog_pb2
 from headrace_protos.envoy.config.core.v3 import base_pb2
 from headrace_protos.envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
+from xds_server.gateway import DECISION_KEY, METADATA_NAMESPACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +23,10 @@ class _Cause:
     code: str
     message: str
     type: str = "server_error"
+    answered: int | None = None
 
 
+_NO_GOOD = "The token does not count: %LOCAL_REPLY_BODY%."
 _CAUSES = (
     _Cause(("UH",), 503, "no_healthy_node", "No node of the pool is healthy now; retry shortly."),
     _Cause(("NC", "NR"), 503, "pool_unknown", "The pool is not known to the gateway yet, or no longer; retry shortly."),
@@ -32,6 +35,8 @@ _CAUSES = (
     _Cause(("UT", "DT"), 504, "node_timeout", "The node did not answer in time; shorten the request or its output."),
     _Cause(("UC", "UR", "LR"), 502, "node_disconnected", "The node closed the connection before it answered."),
     _Cause(("UPE",), 502, "node_protocol_error", "The node's answer is not valid HTTP."),
+    _Cause((), 401, "invalid_api_key", _NO_GOOD, "invalid_request_error"),
+    _Cause((), 403, "invalid_api_key", _NO_GOOD, "invalid_request_error", answered=401),  # of another audience
     _Cause((), 413, "body_too_large", "The request body is larger than the gateway takes.", "invalid_request_error"),
     _Cause(("SI",), 408, "idle_timeout", "The request came to a halt; send it again.", "invalid_request_error"),
 )
@@ -51,15 +56,21 @@ def _by_flags(flags: tuple[str, ...]) -> accesslog_pb2.AccessLogFilter:
     return accesslog_pb2.AccessLogFilter(response_flag_filter={"flags": flags})
 
 
-def _by_status(status: int) -> accesslog_pb2.AccessLogFilter:
+def _undecided_by_status(status: int) -> accesslog_pb2.AccessLogFilter:
     value = {"default_value": status, "runtime_key": f"headrace.local_reply.{status}"}  # a key is demanded
-    return accesslog_pb2.AccessLogFilter(status_code_filter={"comparison": {"op": "EQ", "value": value}})
+    by_status = accesslog_pb2.AccessLogFilter(status_code_filter={"comparison": {"op": "EQ", "value": value}})
+    # What is there matches only if it is this, which a decision never is.
+    nothing = {"filter": METADATA_NAMESPACE, "path": [{"key": DECISION_KEY}], "value": {"string_match": {"exact": ""}}}
+    undecided = accesslog_pb2.AccessLogFilter(
+        metadata_filter={"matcher": nothing, "match_if_key_not_found": {"value": True}}
+    )
+    return accesslog_pb2.AccessLogFilter(and_filter={"filters": [by_status, undecided]})
 
 
 def _mapper(cause: _Cause) -> http_connection_manager_pb2.ResponseMapper:
     mapper = _Mapper(
-        filter=_by_flags(cause.flags) if cause.flags else _by_status(cause.status),
-        status_code={"value": cause.status},
+        filter=_by_flags(cause.flags) if cause.flags else _undecided_by_status(cause.status),
+        status_code={"value": cause.answered or cause.status},
         body_format_override={
             "text_format_source": {"inline_string": error_body(cause.code, cause.message, cause.type)},
             "content_type": "application/json",

@@ -14,7 +14,7 @@ from headrace_protos.envoy.extensions.retry.priority.previous_priorities.v3 impo
 from headrace_protos.envoy.type.matcher.v3 import http_inputs_pb2
 from headrace_protos.xds.core.v3 import extension_pb2 as xds_extension_pb2
 from headrace_protos.xds.type.matcher.v3 import matcher_pb2
-from xds_server.gateway import POOL_HEADER, WISH_PREFIX, Gateway
+from xds_server.gateway import PEER_HEADER, POOL_HEADER, TENANT_HEADER, WISH_PREFIX, Gateway
 from xds_server.local_replies import error_body
 from xds_server.resource import packed
 
@@ -52,7 +52,12 @@ def pool_routes(
     return route_pb2.RouteConfiguration(
         name=ROUTES,
         virtual_hosts=[host],
-        request_headers_to_remove=[POOL_HEADER, *(WISH_PREFIX + wish for wish in gateway.wishes)],
+        request_headers_to_remove=[
+            POOL_HEADER,
+            TENANT_HEADER,
+            PEER_HEADER,
+            *(WISH_PREFIX + wish for wish in gateway.wishes),
+        ],
         # Removals come first, so an engine's own header of the name never passes for ours.
         response_headers_to_remove=[name for name, _ in gateway.response_headers],
         response_headers_to_add=[
