@@ -41,8 +41,8 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class RoutingTable:
     """All that a filter decides by. `names` holds the pools for each name that a request may call a model by,
-    `tenants` what holds for a tenant, as in `Ask`, and `keys` whose the API key of a digest is. `since` is when the last
-    of the quiescing nodes that it knows registered: what is decided by it is later."""
+    `tenants` what holds for a tenant, as in `Ask`, and `keys` whose the API key of a digest is. `since` is when the
+    last of the quiescing nodes that it knows registered: what is decided by it is later."""
 
     version: str
     pools: tuple[Pool, ...]
