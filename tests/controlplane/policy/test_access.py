@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from controlplane.model import Action, Reason, Refusal
+from controlplane.model import Action, Pressure, QosTier, Reason, Refusal, TierPressure
 from controlplane.policy.access import Identity, identify, key_digest
 from controlplane.policy.ask import parse
 from controlplane.policy.decide import decide
 from controlplane.policy.faults import faults
 from controlplane.policy.pins import pin_key
+from controlplane.policy.qos import Measure, Mode, QosRules, TierRules
 from controlplane.policy.settings import Policy, Tenant, TenantRules
 from controlplane.policy.table import RoutingTable
 from support.asks import make_pool, make_request, make_table
@@ -170,6 +172,20 @@ def test_a_model_of_others_is_told_apart_from_one_that_does_not_exist_only_in_th
     assert forbidden.refusal.code == "model_not_found"
     assert forbidden.refusal.message == missing.refusal.message.replace("xxxxx", "llama")
     assert "qwen" in forbidden.refusal.message
+
+
+@pytest.mark.parametrize(("models", "action"), [((), Action.FALLBACK), (("llama",), Action.REJECT)])
+def test_under_pressure_a_request_falls_back_only_to_a_model_of_its_tenant(
+    models: tuple[str, ...], action: Action
+) -> None:
+    critical = (TierPressure(QosTier.STANDARD, Pressure.CRITICAL),)
+    pools = (replace(make_pool("full"), pressures=critical), make_pool("full", model="qwen"))
+    standard = TierRules(when_critical=Measure.FALLBACK, fallback_model="qwen")
+    rules = Policy(
+        tenants=TenantRules(known=(replace(LIMITED, models=models),)), qos=QosRules(Mode.ENABLED, standard=standard)
+    )
+    ask = parse(make_request({"model": "llama", "messages": []}), rules, "name:acme")
+    assert decide(ask, make_table(*pools, policy=rules), None).action is action  # type: ignore[arg-type]
 
 
 def test_a_model_of_others_pins_no_session() -> None:
