@@ -32,11 +32,14 @@ REFRESH_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _PolicyInForce:
-    """`document` is the last one seen in etcd, None for none; `policy` may be older when that one cannot be used."""
+    """`document` is the last one seen in etcd, None for none; `policy` may be older when that one cannot be used.
+
+    `json` is the policy as routing tables hold it.
+    """
 
     document: bytes | None
     policy: Policy
-    overridden: bool
+    json: bytes
 
 
 class Publisher:
@@ -57,7 +60,6 @@ class Publisher:
         *,
         pressures: PressureWatch,
     ) -> None:
-        self._configured = configured
         self._current = current
         self._on_view = on_view
         self._on_fault = on_fault
@@ -66,7 +68,8 @@ class Publisher:
         self._pressures = pressures
         self._latest: FleetState | None = None
         self._arrived = asyncio.Event()
-        self._policy = _PolicyInForce(None, configured, overridden=False)
+        self._configured = _PolicyInForce(None, configured, policy_to_json(configured))
+        self._policy = self._configured
         self.policy_fault: str | None = None
         self.view_fault: str | None = None
 
@@ -113,14 +116,14 @@ class Publisher:
         learned = self._learner.observe(state.sessions.values(), state.loads, policy, now)
         fleet = form_fleet(state.sessions.values(), state.loads, policy, now, state.overrides, learned=learned)
         fleet = self._pressures.observe(fleet, policy.qos, now)
-        message = _table_message(fleet.pools, policy)
+        message = _table_message(fleet.pools, self._policy.json)
         return View(
             sessions=state.sessions,
             loads=state.loads,
             fleet=fleet,
             table=compile_table(message.version, fleet.pools, policy),
             table_message=message,
-            policy_overridden=self._policy.overridden,
+            policy_overridden=self._policy.policy is not self._configured.policy,
             workers=state.workers,
         )
 
@@ -128,7 +131,7 @@ class Publisher:
         """The policy in force. One in etcd that cannot be read, as of another version, is reported and not used."""
         if document is None:
             self.policy_fault = None
-            return _PolicyInForce(None, self._configured, overridden=False)
+            return self._configured
         if document == self._policy.document:
             return self._policy
         try:
@@ -138,13 +141,13 @@ class Publisher:
             _log.error("the policy in etcd cannot be used, the last one stays fault=%s", error)
             return replace(self._policy, document=document)
         self.policy_fault = None
-        return _PolicyInForce(document, policy, overridden=True)
+        return _PolicyInForce(document, policy, policy_to_json(policy))
 
 
-def _table_message(pools: Iterable[Pool], policy: Policy) -> fleet_pb2.RoutingTable:
+def _table_message(pools: Iterable[Pool], policy_json: bytes) -> fleet_pb2.RoutingTable:
     table = fleet_pb2.RoutingTable(
         pools=[pool_message(pool) for pool in pools],
-        policy_json=policy_to_json(policy),
+        policy_json=policy_json,
     )
     table.version = hashlib.sha256(table.SerializeToString(deterministic=True)).hexdigest()[:16]
     return table

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 import grpc
@@ -15,6 +16,7 @@ from controlplane.config.load import policy_from_json
 from controlplane.errors import ConfigurationError
 from controlplane.fleet import FRESH_SECONDS
 from controlplane.grpc_calling import ControlPlaneTarget
+from controlplane.policy.settings import Policy
 from controlplane.policy.table import RoutingTable, compile_table
 from ext_proc.credits import Share
 from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
@@ -28,10 +30,10 @@ LONGEST_RETRY_SECONDS = 2.0
 ALONE_SECONDS = FRESH_SECONDS
 
 
-def routing_table(message: fleet_pb2.RoutingTable) -> RoutingTable:
+def routing_table(message: fleet_pb2.RoutingTable, policy_of: Callable[[bytes], Policy]) -> RoutingTable:
     """Raises ValueError when the table is not one that this version understands."""
     try:
-        policy = policy_from_json(message.policy_json)
+        policy = policy_of(message.policy_json)
     except ConfigurationError as error:
         raise ValueError(f"policy: {error}") from error
     return compile_table(message.version, tuple(messages.pool(p) for p in message.pools), policy)
@@ -80,6 +82,8 @@ class Feed:
         self._dice = dice
         self._alone: asyncio.TimerHandle | None = None
         self._fault = ""
+        # Of tables that follow each other hardly any has another policy, and one may list thousands of tenants.
+        self._policy_of = lru_cache(maxsize=1)(policy_from_json)
 
     async def run(self) -> None:
         retry = FIRST_RETRY_SECONDS
@@ -133,7 +137,7 @@ class Feed:
     async def _take(self, message: fleet_pb2.RoutingTable) -> bool:
         """Pass a table on; whether it could be read."""
         try:
-            table = routing_table(message)
+            table = routing_table(message, self._policy_of)
         except ValueError as error:
             self._observer.table_unusable()
             if self._fault != str(error):

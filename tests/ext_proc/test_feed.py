@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from controlplane.config.load import policy_to_json
+from controlplane.config.load import policy_from_json, policy_to_json
 from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.messages import pool_message
 from controlplane.model import Pressure, QosTier, TierPressure
@@ -255,7 +255,7 @@ async def test_the_same_fault_is_logged_once_and_not_asked_for_in_a_spin(caplog:
 )
 def test_what_is_no_table_of_this_version_is_a_value_error(message: fleet_pb2.RoutingTable) -> None:
     with pytest.raises(ValueError, match=r"policy|huge"):
-        routing_table(message)
+        routing_table(message, policy_from_json)
 
 
 def test_pressures_reach_the_filter_as_they_are() -> None:
@@ -266,4 +266,4 @@ def test_pressures_reach_the_filter_as_they_are() -> None:
     )
     pool = replace(make_pool(), pressures=pressures, missing_signals=("waiting_per_node",))
     message = fleet_pb2.RoutingTable(pools=[pool_message(pool)], policy_json=policy_to_json(Policy()))
-    assert routing_table(message).pools == (pool,)
+    assert routing_table(message, policy_from_json).pools == (pool,)
