@@ -11,6 +11,7 @@ from contextlib import aclosing, suppress
 from importlib import metadata
 
 from controlplane.config.addresses import dialable, is_loopback
+from controlplane.config.load import load_policy_beside
 from controlplane.config.settings import AuthSettings, Settings
 from controlplane.crediting import Crediting
 from controlplane.etcd.client import EtcdClient
@@ -272,6 +273,7 @@ class ControlPlane:
         if document is None:
             await self._store.delete_policy()
         else:
+            load_policy_beside(self._settings, document, "policy")
             await self._store.put_policy(document.encode())
 
     async def _become_ready(self) -> None:

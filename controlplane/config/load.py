@@ -51,6 +51,16 @@ def load_policy(text: str, name: str) -> Policy:
     return conclude(policy, name, document, faults)
 
 
+def load_policy_beside(settings: Settings, text: str, name: str) -> Policy:
+    """As `load_policy`, for a policy that replaces that of the settings: who is known by what must fit them too."""
+    policy = load_policy(text, name)
+    whole = replace(settings, policy=policy)
+    faults = [f"{name}: {spell(found.paths[0])}: {found.message}" for rule in IDENTITY_RULES for found in rule(whole)]
+    if faults:
+        raise ConfigurationError(faults)
+    return policy
+
+
 def dump(value: Settings | Policy) -> str:
     """YAML with every setting; `load` or `load_policy` gives the same value again."""
     match value:

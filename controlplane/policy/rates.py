@@ -95,6 +95,8 @@ def rate_limited(decision: Decision, charges: tuple[Charge, ...], debts: tuple[f
         pool=None,
         cluster="",
         waits_for=(),
+        output_limit=None,
+        asked_model="",
         refusal=Refusal(429, charge.of, "rate_limit_exceeded", message, retry_after=retry_after),
     )
 

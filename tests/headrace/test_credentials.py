@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.config.settings import CallerSettings, TlsSettings
+from controlplane.config.settings import CallerSettings, ExtProcSettings, JwtSettings, TlsSettings
 from controlplane.errors import ConfigurationError
-from headrace.credentials import read_tokens, server_tls, target
+from headrace.credentials import filter_keys, read_tokens, server_tls, target, tokens_of
 from support.certificates import Authority
 
 
@@ -80,3 +80,28 @@ def test_what_is_no_certificate_is_told_by_its_setting(tmp_path: Path) -> None:
             server_tls(tls)
     with pytest.raises(ConfigurationError, match=r"caller\.ca_file: .*junk holds no PEM certificate"):
         target("127.0.0.1:1", CallerSettings(ca_file=str(junk)))
+
+
+def test_the_filters_keys_are_read_from_their_files(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s" * 32 + "\n")
+    (tmp_path / "engine").write_text("# of vLLM\nengine-key\n")
+    files = ExtProcSettings(key_secret_file=f"{tmp_path}/secret", engine_key_file=f"{tmp_path}/engine")
+    keys = filter_keys(files)
+    assert keys.secret == b"s" * 32
+    assert keys.shown_to_engines == (("authorization", "Bearer engine-key"),)
+    assert filter_keys(ExtProcSettings()).shown_to_engines == ()
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"keys": []}', '{"keys": {}}', "-----BEGIN PUBLIC KEY-----"])
+def test_a_file_that_is_no_set_of_keys_is_refused_before_envoy_sees_it(tmp_path: Path, content: str) -> None:
+    (tmp_path / "jwks").write_text(content)
+    with pytest.raises(ConfigurationError) as refused:
+        tokens_of(JwtSettings(jwks_file=f"{tmp_path}/jwks"))
+    assert "gateway.jwt.jwks_file" in str(refused.value)
+
+
+def test_without_keys_of_an_issuer_no_token_is_looked_at() -> None:
+    assert tokens_of(JwtSettings()) is None
+    fetched = tokens_of(JwtSettings(jwks_url="https://issuer.test/keys", issuer="i"))
+    assert fetched is not None
+    assert (fetched.keys, fetched.keys_url, fetched.issuer) == ("", "https://issuer.test/keys", "i")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.config.load import load
+from controlplane.config.load import load, load_policy_beside
 from controlplane.errors import ConfigurationError
 
 DIGEST = "0" * 64
@@ -51,6 +51,20 @@ def test_a_key_in_the_place_of_its_digest_is_never_shown() -> None:
         with pytest.raises(ConfigurationError) as caught:
             load(f"policy: {{tenants: {{known: [{{name: acme, keys: {keys}}}]}}}}", "h.yaml")
         assert "secret-of" not in str(caught.value)
+
+
+def test_a_policy_that_is_set_while_the_fleet_runs_must_fit_the_settings_beside_it() -> None:
+    settings = load("gateway: {jwt: {jwks_file: a}}", "h.yaml")
+    load_policy_beside(settings, "tenants: {required: true, known: [{name: a}]}", "policy")
+    with pytest.raises(ConfigurationError, match="anybody may set it, so that tokens prove nothing"):
+        load_policy_beside(settings, "tenants: {header: t}", "policy")
+    keys = f"tenants: {{known: [{{name: a, keys: ['{DIGEST}']}}]}}"
+    with pytest.raises(ConfigurationError) as caught:
+        load_policy_beside(settings, keys, "policy")
+    assert caught.value.faults == (
+        "policy: policy.tenants.known: keys cannot be checked without the secret that their digests were made with; "
+        "name it in ext_proc.key_secret_file",
+    )
 
 
 @pytest.mark.parametrize(
