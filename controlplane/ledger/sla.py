@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from controlplane.model import Endpoint, QosTier
@@ -49,9 +49,25 @@ class SlaRate:
     causes: tuple[tuple[Cause, int], ...] = ()
 
 
+# All that can be judged; counts are lists in this order.
+_KINDS = (
+    Judged(Judgement.MET),
+    Judged(Judgement.REJECTED),
+    *(
+        Judged(Judgement.VIOLATED, cause)
+        for cause in (Cause.FIRST_TOKEN, Cause.OUTPUT_TOKENS, Cause.WHOLE, Cause.TIMED_OUT, Cause.FAILED)
+    ),
+    *(
+        Judged(Judgement.NOT_COUNTED, cause)
+        for cause in (Cause.CLIENT_ERROR, Cause.CLIENT_LEFT, Cause.NOT_GENERATED, Cause.NOT_MEASURED)
+    ),
+)
+_PLACES = {judged: place for place, judged in enumerate(_KINDS)}
+
+
 @dataclass(slots=True)
 class _Tally:
-    counts: Counter[Judged]
+    counts: list[int] = field(default_factory=lambda: [0] * len(_KINDS))
     last_counted: float = float("-inf")
 
 
@@ -65,7 +81,7 @@ class SlaWatch:
         self._rules = rules
         self._clock = clock
         self._pools: frozenset[str] = frozenset()
-        self._slots: deque[tuple[float, Counter[tuple[PoolAndTier, Judged]]]] = deque()
+        self._slots: deque[tuple[float, dict[PoolAndTier, list[int]]]] = deque()
         self._tallies: dict[PoolAndTier, _Tally] = {}
 
     def pools_published(self, names: Iterable[str]) -> None:
@@ -78,18 +94,21 @@ class SlaWatch:
         if tier is None:
             return None
         judged = judge(finished(recorded), self._rules().of(tier))
+        place, counts = _PLACES[judged], judged.judgement in _COUNTED
         now = self._clock()
-        start = now // SLOT_SECONDS * SLOT_SECONDS
-        if not self._slots or self._slots[-1][0] != start:
-            self._slots.append((start, Counter()))
-            self._let_go(now)
+        slot = self._slot(now)
         pool = recorded.decision.pool
         for name in (FLEET, pool) if pool in self._pools else (FLEET,):
             key = (name, tier)
-            self._slots[-1][1][key, judged] += 1
-            tally = self._tallies.setdefault(key, _Tally(Counter()))
-            tally.counts[judged] += 1
-            if judged.judgement in _COUNTED:
+            tally = self._tallies.get(key)
+            if tally is None:
+                tally = self._tallies[key] = _Tally()
+            counted = slot.get(key)
+            if counted is None:
+                counted = slot[key] = [0] * len(_KINDS)
+            counted[place] += 1
+            tally.counts[place] += 1
+            if counts:
                 tally.last_counted = now
         return judged
 
@@ -99,15 +118,20 @@ class SlaWatch:
         rules = self._rules()
         return {key: _rate(tally, rules, now) for key, tally in self._tallies.items()}
 
+    def _slot(self, now: float) -> dict[PoolAndTier, list[int]]:
+        start = now // SLOT_SECONDS * SLOT_SECONDS
+        if not self._slots or self._slots[-1][0] != start:
+            self._let_go(now)
+            self._slots.append((start, {}))
+        return self._slots[-1][1]
+
     def _let_go(self, now: float) -> None:
         before = now - self._rules().window_seconds
         while self._slots and self._slots[0][0] + SLOT_SECONDS <= before:
-            for (key, judged), count in self._slots.popleft()[1].items():
+            for key, counted in self._slots.popleft()[1].items():
                 tally = self._tallies[key]
-                tally.counts[judged] -= count
-                if not tally.counts[judged]:
-                    del tally.counts[judged]
-                if not tally.counts:
+                tally.counts = [count - gone for count, gone in zip(tally.counts, counted, strict=True)]
+                if not any(tally.counts):
                     del self._tallies[key]
 
 
@@ -117,7 +141,7 @@ _COUNTED = frozenset({Judgement.MET, Judgement.VIOLATED})
 def finished(recorded: decision_pb2.RecordedDecision) -> Finished:
     """What there is to judge. How long a client takes to send its request is left out, and how slowly it reads."""
     decision, outcome = recorded.decision, recorded.outcome
-    flags = frozenset(outcome.flags)
+    flags = frozenset(outcome.flags) if outcome.flags else frozenset()
     received = outcome.received_seconds  # 0 when it never was whole
     left = outcome.status == 0 or bool(flags & _LEFT)
     answered = outcome.HasField("last_byte_seconds") and not left
@@ -140,9 +164,9 @@ def finished(recorded: decision_pb2.RecordedDecision) -> Finished:
 def _rate(tally: _Tally, rules: SlaRules, now: float) -> SlaRate:
     by_judgement: Counter[Judgement] = Counter()
     causes: Counter[Cause] = Counter()
-    for judged, count in tally.counts.items():
+    for judged, count in zip(_KINDS, tally.counts, strict=True):
         by_judgement[judged.judgement] += count
-        if judged.cause:
+        if judged.cause and count:
             causes[judged.cause] += count
     met, violated = by_judgement[Judgement.MET], by_judgement[Judgement.VIOLATED]
     says_something = met + violated >= rules.minimum_requests and now - tally.last_counted <= rules.stale_seconds

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.ledger.sla import FLEET, SLOT_SECONDS, SlaRate, SlaWatch, finished
+from controlplane.ledger.sla import _KINDS, FLEET, SLOT_SECONDS, SlaRate, SlaWatch, finished
 from controlplane.model import Endpoint, QosTier
 from controlplane.policy.sla import Cause, Finished, Judged, Judgement, SlaRules, SlaTarget
 from headrace_protos.headrace.v1 import decision_pb2
@@ -156,3 +156,9 @@ def test_envoys_flags_tell_who_ended_an_answer(status: int, flags: tuple[str, ..
     judged = Watched().watch.request_finished(recorded(0.5, "guaranteed", POOL, status, *flags))
     assert judged is not None
     assert judged.cause is says
+
+
+def test_every_cause_and_judgement_has_its_place_among_the_counts() -> None:
+    assert {judged.cause for judged in _KINDS} == set(Cause)
+    assert {judged.judgement for judged in _KINDS} == set(Judgement)
+    assert len(set(_KINDS)) == len(_KINDS)
