@@ -29,7 +29,9 @@ policy:
   sla:
     guaranteed: {first_token_ms: 500}
     standard: {first_token_ms: null, output_token_ms: null}
+    window_seconds: 600
     minimum_requests: 2
+    stale_seconds: 600
 """
 )
 
