@@ -158,7 +158,11 @@ async def test_an_override_is_in_force_until_it_is_cleared(registered: Services)
 @pytest.mark.parametrize(
     ("request_", "code", "faults"),
     [
-        (asked(), INVALID, ["no signal is given; give at least one of waiting, running, kv_cache_use"]),
+        (
+            asked(),
+            INVALID,
+            ["no signal is given; give at least one of waiting, running, kv_cache_use, sla_violation_rate"],
+        ),
         (asked(waiting=-1), INVALID, ["waiting: -1 is not from 0 to 100000"]),
         (asked(kv_cache_use=1.1), INVALID, ["kv_cache_use: 1.1 is no share from 0 to 1"]),
         (asked(kv_cache_use=math.nan), INVALID, ["kv_cache_use: nan is no share from 0 to 1"]),
