@@ -19,6 +19,7 @@ from support.tokens import Issuer
 from support.waiting import until
 
 SECRET = "0123456789abcdef0123456789abcdef"
+SECONDS = 30.0
 MODEL = "llama"
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 2}
 
@@ -104,7 +105,7 @@ async def test_keys_are_made_by_the_command_line_and_rotated_without_a_restart(t
         async def take(*keys: str) -> None:
             await world.take_policy(keys_policy(acme=list(keys)))
 
-        await until(lambda: works(old))
+        await until(lambda: works(old), SECONDS)
         for name in ("authorization", "x-api-key", "api-key"):
             shown = f"Bearer {old}" if name == "authorization" else old
             response = await world.send(**{name: shown})
@@ -124,10 +125,10 @@ async def test_keys_are_made_by_the_command_line_and_rotated_without_a_restart(t
         assert (await world.send("/v1/models", x_api_key=old)).status_code == 200
 
         await take(*digests)
-        await until(lambda: works(new))
+        await until(lambda: works(new), SECONDS)
         assert await works(old)
         await take(digests[1])
-        await until(lambda: _not(works(old)))
+        await until(lambda: _not(works(old)), SECONDS)
         assert await works(new)
         logs = "".join(file.read_text(errors="replace") for file in (world.system.folder / "logs").iterdir())
         assert old not in logs
@@ -155,7 +156,7 @@ async def test_a_signed_token_names_the_tenant_and_others_are_refused(tmp_path: 
     jwt = f"jwt: {{jwks_file: {tmp_path}/jwks.json, {JWT}}}"
     async with running_world(tmp_path, f"policy: {TOKENS_OR_KEYS}", gateway=jwt) as world:
         good = issuer.token(org="zürich")
-        await until(lambda: _is_served(world, authorization=f"Bearer {good}"))
+        await until(lambda: _is_served(world, authorization=f"Bearer {good}"), SECONDS)
         response = await world.send(authorization=f"Bearer {good}", x_headrace_tenant="acme")
         assert await world.tenant_of(response) == "name:zürich"
         assert good not in str(world.seen_headers())
@@ -175,16 +176,16 @@ async def test_a_header_counts_only_from_a_trusted_peer_and_is_taken_off_otherwi
     tenants = "tenants: {{header: X-Tenant, trusted_peers: {peers}, required: {required}}}"
     trusting = tenants.format(peers="[127.0.0.0/8]", required="true")
     async with running_world(tmp_path, f"policy: {{{trusting}}}") as world:
-        await until(lambda: _is_served(world, **claims))
+        await until(lambda: _is_served(world, **claims), SECONDS)
         assert await world.tenant_of(await world.send(**claims)) == "name:acme"
         assert world.seen_headers()["x-tenant"] == "acme"
 
         await world.take_policy(tenants.format(peers="[10.0.0.0/8, '::1']", required="true"))
-        await until(lambda: _not(_is_served(world, **claims)))
+        await until(lambda: _not(_is_served(world, **claims)), SECONDS)
         refused(await world.send(**claims))
 
         await world.take_policy(tenants.format(peers="[10.0.0.0/8, '::1']", required="false"))
-        await until(lambda: _is_served(world, **claims))
+        await until(lambda: _is_served(world, **claims), SECONDS)
         assert await world.tenant_of(await world.send(**claims)) == ""
         assert "x-tenant" not in world.seen_headers()
         assert "x-headrace-peer" not in world.seen_headers()

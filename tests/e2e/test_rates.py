@@ -15,6 +15,7 @@ from support.redis_server import running_redis
 from support.system import FREE_PORTS, START_SECONDS, RunningSystem, running_system
 from support.waiting import until
 
+SECONDS = 30.0
 MODEL = "llama"
 POLICY = "policy: {tenants: {header: x-tenant, known: [{name: acme, RATES}]}}\n"
 
@@ -65,7 +66,7 @@ async def test_a_tenant_has_its_rate_and_gets_back_what_it_did_not_use() -> None
         async def corrected() -> bool:
             return left(await send(system, chat(max_tokens=1))) > 9500
 
-        await until(corrected)
+        await until(corrected, SECONDS)
         assert "x-ratelimit-limit-tokens" not in (await send(system, chat(), tenant="other")).headers
 
         refused = await send(system, chat(max_tokens=50_000))
@@ -100,11 +101,11 @@ async def test_workers_share_a_rate_and_admit_all_while_their_store_is_away() ->
             async def all_admitted() -> bool:
                 return all([(await send(system, chat())).status_code == 200 for _ in range(10)])
 
-            await until(all_admitted)
+            await until(all_admitted, SECONDS)
             assert await system.filter_metric('headrace_rate_checks_total{outcome="unchecked"}') >= 10
             await server.start()
 
             async def some_refused() -> bool:
                 return (await send(system, chat())).status_code == 429
 
-            await until(some_refused)
+            await until(some_refused, SECONDS)
