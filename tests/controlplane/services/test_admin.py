@@ -11,7 +11,7 @@ import pytest
 
 from controlplane.config.load import load_policy
 from controlplane.messages import node_spec_message
-from controlplane.model import SIGNALS, Override, Pool
+from controlplane.model import Override, Pool
 from controlplane.policy.settings import Policy
 from controlplane.services.admin import AdminServicer
 from controlplane.view import CurrentView
