@@ -29,7 +29,7 @@ from controlplane.model import (
 )
 from controlplane.policy.ask import parse
 from controlplane.policy.decide import decide
-from controlplane.policy.govern import course, governing
+from controlplane.policy.govern import Governing, course
 from controlplane.policy.qos import Mode, QosRules
 from controlplane.policy.settings import Policy
 from controlplane.policy.table import compile_table
@@ -114,7 +114,7 @@ def _govern(pools: list[Pool], request: HttpRequest) -> None:
         pool = table.pools[0]
 
         def evaluate(qos: QosRules = qos, pool: Pool = pool) -> object:
-            return course(ask, pool, governing(ask, qos, QosTier.STANDARD, 0.0, 0.5))
+            return course(ask, pool, Governing(qos, QosTier.STANDARD, 0.0, 0.5))
 
         evaluated = _median_microseconds(evaluate) if qos.mode is Mode.ENABLED else 0.0
         decided = _median_microseconds(lambda table=table: decide(ask, table, None))  # type: ignore[misc]

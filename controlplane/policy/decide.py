@@ -24,7 +24,7 @@ from controlplane.model import (
     WouldDo,
 )
 from controlplane.policy.budget import FROM_PRESSURE, estimate, sequence_tokens
-from controlplane.policy.govern import UNGOVERNED, Course, Governing, course, governing, overloaded, without_fallback
+from controlplane.policy.govern import UNGOVERNED, Course, Governing, course, overloaded, without_fallback
 from controlplane.policy.preference import stated_preference
 from controlplane.policy.qos import Measure, Mode
 from controlplane.policy.select import (
@@ -83,11 +83,10 @@ def decide(
     if not candidates:
         reason = Reason.MODEL_NOT_ALLOWED if table.pools_of(name) else Reason.UNKNOWN_MODEL
         return refused(_unknown_model(name, models), reason, ask, model=_shown(name), qos_tier=tier)
-    by = (
-        None if table.policy.qos.mode is Mode.DISABLED else governing(ask, table.policy.qos, tier, waited_seconds, draw)
-    )
+    qos = table.policy.qos
+    by = None if qos.mode is Mode.DISABLED else Governing(qos, tier, waited_seconds, draw)
     decision = _choose(ask, candidates, table, pin, free, by=by)
-    if table.policy.qos.mode is Mode.DRY_RUN:
+    if qos.mode is Mode.DRY_RUN:
         return _tried(_choose(ask, candidates, table, pin, free), decision)
     return decision
 

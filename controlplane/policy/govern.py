@@ -19,10 +19,12 @@ class Governing:
 
     qos: QosRules
     tier: QosTier
-    rules: TierRules
-    shapeable: bool
     waited_seconds: float = 0.0
     draw: float = 0.5
+
+    @property
+    def rules(self) -> TierRules:
+        return self.qos.of(self.tier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +41,20 @@ class Course:
 UNGOVERNED = Course(Measure.PASS)
 
 
-def governing(ask: Ask, qos: QosRules, tier: QosTier, waited_seconds: float, draw: float) -> Governing:
-    return Governing(qos, tier, qos.of(tier), ask.endpoint in qos.shapes, waited_seconds, draw)
-
-
 def course(ask: Ask, pool: Pool, by: Governing, *, fell_back: bool = False) -> Course:
     """What a request meets that is to go to this pool. One that `fell_back` to it cannot fall any further."""
     pressure = pool.pressure_of(by.tier)
-    if pressure.pressure is Pressure.NORMAL or not by.shapeable:
+    if pressure.pressure is Pressure.NORMAL or ask.endpoint not in by.qos.shapes:
         return Course(Measure.PASS, pressure)
-    measure = by.rules.measure(pressure.pressure)
+    rules = by.rules
+    measure = rules.measure(pressure.pressure)
     if measure is Measure.FALLBACK and fell_back:
         measure = _instead(pressure)
     if measure is Measure.REJECT and by.waited_seconds:
         measure = Measure.QUEUE  # who was let wait is not turned away, and goes on no sooner than who comes now
     match measure:
         case Measure.DEGRADE:
-            limit = max(cap_at(pressure.level, by.rules.output_caps), ask.output_floor)
+            limit = max(cap_at(pressure.level, rules.output_caps), ask.output_floor)
             if ask.output_cap is None or ask.output_cap > limit:
                 return Course(measure, pressure, output_limit=limit)
             return Course(Measure.PASS, pressure)

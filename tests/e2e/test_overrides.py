@@ -64,18 +64,21 @@ async def succeeds(system: RunningSystem, *arguments: str) -> str:
 async def test_requests_spill_while_an_override_says_that_a_pool_is_loaded(system: RunningSystem) -> None:
     assert await until_sent_to(system, FULL) == ["neutral_prefers_full"]
 
-    told = await succeeds(system, "override", "set", FULL, "--waiting", "100", "--for", "10m")
+    signals = ("--waiting", "100", "--sla-violation-rate", "0.4")
+    told = await succeeds(system, "override", "set", FULL, *signals, "--for", "10m")
     assert told.startswith(f"the load of {FULL} is overridden until ")
     assert await until_sent_to(system, QUANTIZED) == ["neutral_prefers_full", "spilled_under_load"]
 
     (override,) = json.loads(await succeeds(system, "override", "list", "--json"))["overrides"]
-    assert (override["pool"], override["waiting"]) == (FULL, 100)
+    assert (override["pool"], override["waiting"], override["sla_violation_rate"]) == (FULL, 100, 0.4)
     assert 0 < override["seconds_left"] <= 600
     assert "running" not in override
     assert FULL in await succeeds(system, "override", "list")
     assert "100 OVERRIDDEN" in await succeeds(system, "pools")
     assert "spilled_under_load OVERRIDDEN" in await succeeds(system, "decisions")
-    assert f"override_active: {FULL}: requests are led by waiting 100" in await succeeds(system, "status")
+    assert f"override_active: {FULL}: requests are led by waiting 100, sla_violation_rate 0.4 and" in await succeeds(
+        system, "status"
+    )
 
     assert await succeeds(system, "override", "clear", FULL) == f"the load of {FULL} is the measured one again\n"
     assert await until_sent_to(system, FULL) == ["neutral_prefers_full"]

@@ -9,11 +9,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 import pytest_asyncio
 
 from e2e.conftest import rejections
+from headrace_protos.headrace.v1 import admin_pb2, admin_pb2_grpc
 from support.engine import EngineShape, FakeEngine, Fault, running_engine
 from support.system import FREE_PORTS, RunningSystem, running_system
 from support.waiting import until
@@ -45,6 +47,7 @@ class World:
     """A system with one on-demand node of MODEL, for SEQUENCES requests at a time, and one of SMALL."""
 
     system: RunningSystem
+    admin: admin_pb2_grpc.AdminStub
     engine: FakeEngine
     small: FakeEngine
 
@@ -64,15 +67,16 @@ class World:
         return ""
 
     @asynccontextmanager
-    async def drill(self, *signals: str, pool: str = POOL, **until_states: str) -> AsyncIterator[None]:
-        """While an operator says so of the pool, from when the tiers' pressures are these."""
-        await self.succeeds("override", "set", pool, *signals, "--for", "5m")
+    async def drill(self, signals: dict[str, float], pool: str = POOL, **states: str) -> AsyncIterator[None]:
+        """While an operator says so of the pool, from when the tiers' pressures are these until they are normal."""
+        request = admin_pb2.SetOverrideRequest(pool=pool, duration_seconds=300, **signals)  # type: ignore[arg-type]
+        await self.admin.SetOverride(request)
         try:
-            await self.until_pressures(pool, **until_states)
+            await self.until_pressures(pool, **states)
             yield
         finally:
-            await self.succeeds("override", "clear", pool)
-            await self.until_pressures(pool, **dict.fromkeys(until_states, "normal"))
+            await self.admin.ClearOverride(admin_pb2.ClearOverrideRequest(pool=pool))
+            await self.until_pressures(pool, **dict.fromkeys(states, "normal"))
 
     async def until_pressures(self, pool: str = POOL, **states: str) -> None:
         async def reached() -> bool:
@@ -117,7 +121,8 @@ async def running_world(qos: str) -> AsyncIterator[World]:
         system.node(small.url, "small", "--format", "fp16", "--max-sequences", "8"),
     ):
         await system.until_pools(POOL, SMALL_POOL)
-        yield World(system, engine, small)
+        async with grpc.aio.insecure_channel(system.addresses["grpc"]) as channel:
+            yield World(system, admin_pb2_grpc.AdminStub(channel), engine, small)
         assert await rejections(system.addresses["envoy_admin"]) == []
 
 
@@ -130,7 +135,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def test_elevated_pressure_degrades_standard_and_best_effort_is_rejected_first(world: World) -> None:
-    async with world.drill("--kv-cache-use", "0.8", standard="elevated", best_effort="critical", guaranteed="normal"):
+    async with world.drill({"kv_cache_use": 0.8}, standard="elevated", best_effort="critical", guaranteed="normal"):
         degraded = await world.until_answered("standard", 200, x_headrace_action="degrade")
         assert degraded.headers["x-headrace-degraded-to"] == "max_tokens=640"  # half way from 1024 to 256
         [sent] = [r for r in world.engine.requests if r.header("x-request-id") == degraded.headers["x-request-id"]]
@@ -161,7 +166,7 @@ async def test_elevated_pressure_degrades_standard_and_best_effort_is_rejected_f
 
 
 async def test_pressure_of_missed_targets_is_drilled_as_well_and_falls_back_to_the_smaller_model(world: World) -> None:
-    async with world.drill("--sla-violation-rate", "0.25", guaranteed="elevated", best_effort="critical"):
+    async with world.drill({"sla_violation_rate": 0.25}, guaranteed="elevated", best_effort="critical"):
         answered = await world.until_answered("guaranteed", 200, x_headrace_action="fallback")
         assert answered.headers["x-headrace-degraded-to"] == f"model={SMALL}"
         assert answered.headers["x-headrace-pool"] == SMALL_POOL
@@ -196,7 +201,7 @@ async def test_the_better_tier_comes_first_in_the_line(world: World) -> None:
 
 
 async def test_a_dry_run_changes_nothing_and_says_what_it_would_have_done() -> None:
-    async with running_world("mode: dry_run") as world, world.drill("--kv-cache-use", "0.95", standard="critical"):
+    async with running_world("mode: dry_run") as world, world.drill({"kv_cache_use": 0.95}, standard="critical"):
 
         async def told() -> Any:
             response = await world.send("standard")
@@ -214,7 +219,7 @@ async def test_a_dry_run_changes_nothing_and_says_what_it_would_have_done() -> N
 async def test_what_is_queued_is_held_until_the_pressure_falls() -> None:
     qos = "mode: enabled, aged_after_seconds: 60, standard: {when_elevated: queue, when_critical: queue}"
     async with running_world(qos) as world:
-        async with world.drill("--kv-cache-use", "0.8", standard="elevated"):
+        async with world.drill({"kv_cache_use": 0.8}, standard="elevated"):
 
             async def held() -> asyncio.Task[httpx.Response] | None:
                 task = world.send("standard")
@@ -239,7 +244,7 @@ async def test_best_effort_goes_to_spot_until_pressure_or_a_notice_evicts_it() -
             await world.until_answered("best_effort", 200, x_headrace_pool=SPOT)
             for tier in ("guaranteed", "standard"):
                 assert (await world.send(tier)).headers["x-headrace-pool"] == POOL
-            async with world.drill("--kv-cache-use", "0.7", pool=SPOT, best_effort="critical"):
+            async with world.drill({"kv_cache_use": 0.7}, pool=SPOT, best_effort="critical"):
                 evicted = await world.until_answered("best_effort", 200, x_headrace_pool=POOL)
                 assert "spot_evicted" in (await world.system.recorded(evicted)).decision.reasons
             await world.until_answered("best_effort", 200, x_headrace_pool=SPOT)
