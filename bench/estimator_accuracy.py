@@ -28,16 +28,14 @@ from typing import Any
 import estimator_tokenizers
 from estimator_requests import KINDS, PRIOR_KINDS, requests
 
-from controlplane.learning.calibration import calibrate, unlearned
+from controlplane.features import FEATURES, Features
+from controlplane.learning.calibration import calibrate
 from controlplane.learning.statistics import Observation, Statistics, fold, merge
-from controlplane.model import Endpoint
-from controlplane.policy.ask import Body
-from controlplane.policy.estimator import Estimate, group_of
-from controlplane.policy.features import FEATURES, Features
+from controlplane.model import Ask, HttpRequest
+from controlplane.policy.ask import parse
+from controlplane.policy.estimator import Estimate, group_of, unlearned
 from controlplane.policy.priors import PRIOR_COEFFICIENTS, PRIOR_NOISE, PRIOR_SPREADS
-from controlplane.policy.prompt import read_prompt
-from controlplane.policy.settings import EstimationRules, Estimator
-from controlplane.policy.text import count_text
+from controlplane.policy.settings import EstimationRules, Estimator, Policy
 
 LEARNED, MEASURED, FOR_PRIORS = 50, 110, 40
 SEED = 11
@@ -98,18 +96,10 @@ def _samples(task: tuple[str, int]) -> list[Sample]:
 
 
 def features_of(body: dict[str, Any]) -> Features:
-    """As a filter would read them."""
-    fields = Body(messages=body["messages"])
-    prompt = read_prompt(Endpoint.CHAT, fields)
-    calls = [call["function"]["arguments"] for m in body["messages"] for call in m.get("tool_calls", ())]
-    tools = body.get("tools", [])
-    definitions = [json.dumps(tools)] if tools else []
-    return Features(
-        count_text("\n".join([*prompt.texts, *definitions, *calls])),
-        messages=prompt.messages,
-        tools=len(tools),
-        calls=len(calls),
-    )
+    """As a filter reads them."""
+    ask = parse(HttpRequest("POST", "/v1/chat/completions", {}, json.dumps(body).encode()), Policy())
+    assert isinstance(ask, Ask)
+    return ask.features
 
 
 # --- measuring -----------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ HeadraceError
   UnknownSessionError     a node session that is not, or no longer, registered
   OverrideError           a pool's load cannot be overridden as asked; carries every fault found
   UnknownPoolError        a pool that the fleet does not have, or whose load nobody has overridden
+  UnknownModelError       a model of whose tokens nothing is known, or whose calibration is not pinned
   UnavailableError        etcd or a control plane cannot be reached now; a retry may succeed
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 # In a message; a fleet may have hundreds.
-_POOLS_NAMED = 10
+_MOST_NAMED = 10
 
 
 class HeadraceError(Exception):
@@ -55,15 +56,23 @@ class OverrideError(_FaultsError):
     """Every fault of an override, each as `field: what is wrong and what to do`."""
 
 
-class UnknownPoolError(HeadraceError):
-    """No such pool, or none that an operator has overridden; `known` are those that there are."""
+class _UnknownError(HeadraceError):
+    """`known` are those that there are."""
 
     def __init__(self, what: str, known: Iterable[str]) -> None:
         names = tuple(known)
-        shown = ", ".join(names[:_POOLS_NAMED]) or "none"
-        more = f" and {len(names) - _POOLS_NAMED} more" if len(names) > _POOLS_NAMED else ""
+        shown = ", ".join(names[:_MOST_NAMED]) or "none"
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         super().__init__(f"{what}; there are: {shown}{more}")
         self.known = names
+
+
+class UnknownPoolError(_UnknownError):
+    """No such pool, or none that an operator has overridden."""
+
+
+class UnknownModelError(_UnknownError):
+    """No model of this name is served or has been learned of, or none that an operator has pinned."""
 
 
 class UnavailableError(HeadraceError):

@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from controlplane.digests import session_digest
+from controlplane.features import Features, TextCounts
 from controlplane.model import (
     Alternative,
     Budget,
@@ -269,7 +270,10 @@ def decision_message(decision: Decision) -> decision_pb2.Decision:
         held_seconds=decision.held_seconds,
         would_do=_would_do_message(decision.would_do) if decision.would_do else None,
         contexts=_contexts_message(decision.contexts) if decision.contexts else None,
+        features=features_message(decision.features) if decision.features else None,
+        output_cap=decision.output_cap,
         choices=decision.choices,
+        context_class=decision.pool.context_class if decision.pool else "",
     )
 
 
@@ -284,6 +288,35 @@ def _would_do_message(would_do: WouldDo) -> decision_pb2.WouldDo:
 
 def _contexts_message(contexts: Contexts) -> decision_pb2.Contexts:
     return decision_pb2.Contexts(chosen=contexts.chosen, smaller=contexts.smaller, larger=contexts.larger)
+
+
+def features_message(features: Features) -> decision_pb2.Features:
+    return decision_pb2.Features(
+        text=features.text,
+        messages=features.messages,
+        tools=features.tools,
+        calls=features.calls,
+        images=features.images,
+        token_ids=features.token_ids,
+        schema_bytes=features.schema_bytes,
+        is_cut=features.is_cut,
+    )
+
+
+def features(message: decision_pb2.Features) -> Features | None:
+    """None for those of a version that counts other things."""
+    if len(message.text) != len(TextCounts._fields):
+        return None
+    return Features(
+        text=TextCounts(*message.text),
+        messages=message.messages,
+        tools=message.tools,
+        calls=message.calls,
+        images=message.images,
+        token_ids=message.token_ids,
+        schema_bytes=message.schema_bytes,
+        is_cut=message.is_cut,
+    )
 
 
 def _sensitivity_message(sensitivity: Sensitivity) -> decision_pb2.Sensitivity:
@@ -303,6 +336,9 @@ def _budget_message(budget: Budget) -> decision_pb2.Budget:
         category=budget.category,
         ratio=budget.ratio,
         output_from=budget.output_from,
+        likely_prompt_tokens=budget.likely_prompt_tokens,
+        rests_on=budget.rests_on,
+        samples=budget.samples,
     )
 
 

@@ -146,6 +146,12 @@ class ControlPlaneMetrics:
             ("model", "bounds"),
             registry=registry,
         )
+        self._usage = Counter(
+            "headrace_usage",
+            "Answered requests by what their usage taught of tokens, streamed or not.",
+            ("result", "streamed"),
+            registry=registry,
+        )
         self._ledger_up = Gauge("headrace_ledger_up", "1 while the ledger can be written, else 0.", registry=registry)
         self._ledger_waiting = Gauge(
             "headrace_ledger_waiting", "Decisions that wait to be written to the ledger.", registry=registry
@@ -258,6 +264,9 @@ class ControlPlaneMetrics:
 
     def filter_workers(self, count: int) -> None:
         self._filter_workers.set(count)
+
+    def taught(self, result: str, streamed: bool) -> None:
+        self._usage.labels(result, str(streamed).lower()).inc()
 
     def ledger_up(self, up: bool) -> None:
         self._ledger_up.set(int(up))

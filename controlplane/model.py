@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
+from controlplane.features import NO_FEATURES, Category, Features
+
 
 class FormatTier(StrEnum):
     """The class of quantization formats that a session is pinned to."""
@@ -45,16 +47,6 @@ class Verdict(StrEnum):
     SENSITIVE = "sensitive"
     NEUTRAL = "neutral"
     TOLERANT = "tolerant"
-
-
-class Category(StrEnum):
-    """What a request's text consists of, by its byte classes."""
-
-    PROSE = "prose"
-    CODE = "code"
-    CJK = "cjk"
-    MIXED = "mixed"
-    OTHER = "other"
 
 
 class Endpoint(StrEnum):
@@ -318,27 +310,11 @@ class HttpRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ByteClasses:
-    """How many bytes of a text fall in each class (UTF-8). `cjk` counts whole three-byte sequences' bytes."""
-
-    total: int = 0
-    letters: int = 0
-    digits: int = 0
-    punctuation: int = 0
-    blanks: int = 0
-    newlines: int = 0
-    cjk: int = 0
-    other: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Ask:
     """What routing needs to know of a request; every field is lenient, None or empty when the request says nothing.
 
-    `system`, `first_user` and `last_user` are bounded excerpts of the texts that tell about the task. `text` counts the
-    bytes of all prompt text without data-URIs; `tool_bytes` those of tools and schemas; `token_ids` the tokens of a
-    prompt that is given as such. `output_cap` is the client's own limit on the output tokens of each of the `choices`,
-    `output_floor` how many it must be let have.
+    `system`, `first_user` and `last_user` are bounded excerpts of the texts that tell about the task. `output_cap` is
+    the client's own limit on the output tokens of each of the `choices`, `output_floor` how many it must be let have.
     `tenant` tells clients apart, by a name or by a digest of the credential; empty for one that shows neither.
     `preference` is the format tier that the client asks for.
     """
@@ -348,12 +324,7 @@ class Ask:
     system: str = ""
     first_user: str = ""
     last_user: str = ""
-    text: ByteClasses = ByteClasses()
-    tool_bytes: int = 0
-    tools: int = 0
-    messages: int = 0
-    images: int = 0
-    token_ids: int = 0
+    features: Features = NO_FEATURES
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -392,16 +363,28 @@ class Sensitivity:
     contributions: tuple[Contribution, ...] = ()
 
 
+class EstimateSource(StrEnum):
+    """What an estimate rests on."""
+
+    PRIOR = "prior"  # nothing is learned of the model's requests of this category
+    LEARNED = "learned"
+    PINNED = "pinned"  # learned, and kept by an operator as it was
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Tokens that a request is expected to need. `ratio` is in bytes per token; `output_from` says where the output
-    estimate comes from: the client's cap or a default."""
+    """Tokens that a request is expected to need. The prompt has `likely_prompt_tokens`, and hardly more than
+    `prompt_tokens`; that rests on `samples` requests. `ratio` is in bytes of text per token of the latter;
+    `output_from` says where the output estimate comes from: the client's cap, or as `rests_on`."""
 
     prompt_tokens: int
     output_tokens: int
     category: Category
     ratio: float
     output_from: str
+    likely_prompt_tokens: int
+    rests_on: EstimateSource
+    samples: int = 0
 
     @property
     def total(self) -> int:
@@ -502,7 +485,8 @@ class Decision:
     could be read. `pressure` is that of `pressed_pool`, by which its QoS tier was governed; None where it was not.
     `output_limit` is in tokens of each choice; `asked_model` is the canonical model that another one stands in
     for. A request to be queued that is held waits for at most `held_seconds` for the pressure to fall, without a claim
-    on room.
+    on room. `features`, `choices` and `output_cap` are the request's, as in Ask; `features` is None where nothing was
+    estimated.
     """
 
     action: Action
@@ -530,7 +514,9 @@ class Decision:
     held_seconds: float = 0.0
     would_do: WouldDo | None = None
     contexts: Contexts | None = None
+    features: Features | None = None
     choices: int = 1
+    output_cap: int | None = None
 
     @property
     def is_sent(self) -> bool:

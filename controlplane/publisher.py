@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from controlplane.calibration_messages import calibrations_message
 from controlplane.config.load import load_policy, policy_to_json
 from controlplane.errors import ConfigurationError
 from controlplane.fleet import form_fleet
@@ -16,6 +17,7 @@ from controlplane.learning.pressures import PressureWatch
 from controlplane.learning.throughput import ThroughputLearner
 from controlplane.messages import pool_message
 from controlplane.model import Pool
+from controlplane.policy.estimator import Calibrations, in_force
 from controlplane.policy.settings import Policy
 from controlplane.policy.table import compile_table
 from controlplane.registry.state import FleetState
@@ -47,7 +49,7 @@ class Publisher:
 
     `on_view` gets each view before it is in force, may take its time, and keeps it from being so by raising. `on_fault`
     is told each time that a view could not be made or was refused; the last good one then stays. `clock` gives Unix
-    seconds.
+    seconds, `learned` what tokens are estimated by.
     """
 
     def __init__(
@@ -59,11 +61,13 @@ class Publisher:
         clock: Callable[[], float],
         *,
         pressures: PressureWatch,
+        learned: Callable[[], Calibrations] = Calibrations,
     ) -> None:
         self._current = current
         self._on_view = on_view
         self._on_fault = on_fault
         self._clock = clock
+        self._learned = learned
         self._learner = ThroughputLearner()
         self._pressures = pressures
         self._latest: FleetState | None = None
@@ -116,12 +120,13 @@ class Publisher:
         learned = self._learner.observe(state.sessions.values(), state.loads, policy, now)
         fleet = form_fleet(state.sessions.values(), state.loads, policy, now, state.overrides, learned=learned)
         fleet = self._pressures.observe(fleet, policy.qos, now)
-        message = _table_message(fleet.pools, self._policy.json)
+        calibrations = in_force(self._learned(), policy.estimation)
+        message = _table_message(fleet.pools, self._policy.json, calibrations)
         return View(
             sessions=state.sessions,
             loads=state.loads,
             fleet=fleet,
-            table=compile_table(message.version, fleet.pools, policy),
+            table=compile_table(message.version, fleet.pools, policy, calibrations),
             table_message=message,
             policy_overridden=self._policy.policy is not self._configured.policy,
             workers=state.workers,
@@ -144,10 +149,11 @@ class Publisher:
         return _PolicyInForce(document, policy, policy_to_json(policy))
 
 
-def _table_message(pools: Iterable[Pool], policy_json: bytes) -> fleet_pb2.RoutingTable:
+def _table_message(pools: Iterable[Pool], policy_json: bytes, calibrations: Calibrations) -> fleet_pb2.RoutingTable:
     table = fleet_pb2.RoutingTable(
         pools=[pool_message(pool) for pool in pools],
         policy_json=policy_json,
+        calibrations=calibrations_message(calibrations),
     )
     table.version = hashlib.sha256(table.SerializeToString(deterministic=True)).hexdigest()[:16]
     return table

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from controlplane.estimation.lessons import TAUGHT_NOTHING, Lesson
 from controlplane.learning.suggesting import SuggestedBounds
 from controlplane.ledger.composition import Assessment, Composition
 from controlplane.ledger.remedies import remedies
@@ -14,11 +15,14 @@ from controlplane.model import FormatTier, Pressure, QosTier
 from controlplane.policy.gain import expected_gain, prior_gain
 from controlplane.policy.qos import Mode
 from controlplane.view import View
-from headrace_protos.headrace.v1 import fleet_pb2
+from headrace_protos.headrace.v1 import calibration_pb2, fleet_pb2
 
 LOSS_SHOWN_SECONDS = 3600.0
 # Times that a pool's largest context may be its smallest before something is said.
 UNLIKE_CONTEXTS = 1.5
+# A larger share of at least so many answered requests that teach nothing of tokens is worth a look.
+USAGE_SHARE = 0.5
+USAGE_REQUESTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,8 @@ class Surroundings:
 
     `snapshot_version` is of what Envoys should hold, empty before the first; `now` is in Unix seconds.
     `assessment` is the last one of what the traffic consists of; `ledger` is None where none is configured. `sla` tells
-    whether QoS tiers get what they are promised.
+    whether QoS tiers get what they are promised. `usage` counts the answered requests since the process began by what
+    they taught of tokens.
     `bounds` are where context classes part, and where they had better.
     """
 
@@ -44,6 +49,7 @@ class Surroundings:
     ledger: fleet_pb2.LedgerStatus | None = None
     sla: Mapping[PoolAndTier, SlaRate] = field(default_factory=dict)
     bounds: tuple[SuggestedBounds, ...] = ()
+    usage: tuple[calibration_pb2.UsageCount, ...] = ()
 
 
 def summarise(view: View | None, around: Surroundings) -> fleet_pb2.GetStatusResponse:
@@ -68,6 +74,7 @@ def summarise(view: View | None, around: Surroundings) -> fleet_pb2.GetStatusRes
         fleet_pressures=map(pressure_message, view.fleet.pressures) if view else (),
         silent_nodes=sorted(_silent(view)) if view else (),
         context_bounds=[_bounds_message(bounds) for bounds in around.bounds],
+        usage=around.usage,
     )
 
 
@@ -162,6 +169,7 @@ def _conditions(view: View | None, around: Surroundings) -> Iterable[fleet_pb2.C
         yield from _fleet_conditions(view, around)
     if around.ledger is not None:
         yield from _ledger_conditions(around.ledger, around.now)
+    yield from _usage_conditions(around.usage)
     if not around.envoys:
         yield fleet_pb2.Condition(
             name="no_envoy", message="no Envoy is connected over xDS; start `headrace envoy` or check its bootstrap"
@@ -169,6 +177,19 @@ def _conditions(view: View | None, around: Surroundings) -> Iterable[fleet_pb2.C
     if not around.filter_workers:
         yield fleet_pb2.Condition(
             name="no_filter", message="no filter watches the routing table; start `headrace ext-proc`"
+        )
+
+
+def _usage_conditions(usage: tuple[calibration_pb2.UsageCount, ...]) -> Iterable[fleet_pb2.Condition]:
+    nothing = sum(count.requests for count in usage if count.result in TAUGHT_NOTHING)
+    answered = nothing + sum(count.requests for count in usage if count.result == Lesson.LEARNED)
+    if answered >= USAGE_REQUESTS and nothing > USAGE_SHARE * answered:
+        streamed = sum(count.requests for count in usage if count.result == Lesson.NO_USAGE and count.streamed)
+        yield fleet_pb2.Condition(
+            name="usage_missing",
+            message=f"{nothing / answered:.0%} of {answered} answered requests told no usage that tokens can be "
+            f"learned from, {streamed} of them streams without any; have engines send it unasked (vLLM: "
+            "--enable-force-include-usage), or clients ask for it by stream_options.include_usage",
         )
 
 

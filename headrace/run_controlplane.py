@@ -14,6 +14,8 @@ from controlplane.config.addresses import dialable, is_loopback
 from controlplane.config.load import load_policy_beside
 from controlplane.config.settings import AuthSettings, Settings
 from controlplane.crediting import Crediting
+from controlplane.estimation.estimation import Estimation
+from controlplane.estimation.keys import EstimationKeys
 from controlplane.etcd.client import EtcdClient
 from controlplane.fleet import pools_of
 from controlplane.gateway import is_led_to, pool_clusters, snapshot_of
@@ -99,6 +101,13 @@ class ControlPlane:
             quiescence=lambda: self._policy.sessions.quiescence,
         )
         self._current = CurrentView(None)
+        self._estimation = Estimation(
+            client,
+            EstimationKeys(f"/headrace/calibration/v1/{settings.cluster}/"),
+            lambda: self._policy,
+            lambda: self._current.value.table.models if self._current.value else (),
+            metrics.taught,
+        )
         self._publisher = Publisher(
             settings.policy,
             self._current,
@@ -106,6 +115,7 @@ class ControlPlane:
             metrics.view_failed,
             time.time,
             pressures=PressureWatch(self._violation_rates, settings.control_plane.heartbeat),
+            learned=self._estimation.told,
         )
         self._composition = CompositionWatch(time.monotonic)
         self._sla = SlaWatch(lambda: self._policy.sla, time.monotonic)
@@ -134,6 +144,7 @@ class ControlPlane:
             self._status,
             time.time,
             heartbeat=settings.control_plane.heartbeat,
+            calibration_of=self._estimation.show,
         )
         self._presence = WorkerPresence(
             client, keys, self._fleet.filter_workers, lease_seconds=int(settings.control_plane.lease)
@@ -163,7 +174,8 @@ class ControlPlane:
         )
         fleet_pb2_grpc.add_FleetServicer_to_server(self._fleet, fleet_server)
         admin_pb2_grpc.add_AdminServicer_to_server(
-            admin.AdminServicer(self._current, self._set_policy, self._store, time.time), fleet_server
+            admin.AdminServicer(self._current, self._set_policy, self._store, self._estimation.controls, time.time),
+            fleet_server,
         )
         envoy_server = new_server([DISCOVERY_SERVICE, access_log.SERVICE], self._envoy_health)
         self._discovery.add_to(envoy_server)
@@ -183,6 +195,7 @@ class ControlPlane:
                     tasks.create_task(self._publisher.run(self._follower.states())),
                     tasks.create_task(self._crediting.run()),
                     tasks.create_task(self._presence.run()),
+                    tasks.create_task(self._estimation.run()),
                     tasks.create_task(self._become_ready()),
                     tasks.create_task(self._watch_surroundings()),
                 ]
@@ -256,6 +269,7 @@ class ControlPlane:
         judged = self._sla.request_finished(recorded)
         self._metrics.request_judged(recorded, judged)
         self._decision_log.request_finished(recorded, judged)
+        self._estimation.learn(recorded)
 
     @property
     def _policy(self) -> Policy:
@@ -338,6 +352,7 @@ class ControlPlane:
                 sla=self._sla.rates(time.monotonic()),
                 ledger=self._ledger_status(),
                 bounds=self._thresholds.current,
+                usage=tuple(self._estimation.usage()),
             ),
         )
 

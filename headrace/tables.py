@@ -10,8 +10,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from controlplane.ledger.mistakes import Misroute
-from headrace_protos.headrace.v1 import admin_pb2, decision_pb2, fleet_pb2, node_pb2
+from headrace_protos.headrace.v1 import admin_pb2, calibration_pb2, decision_pb2, fleet_pb2, node_pb2
 
+# Of what they ask for no tokens are estimated, or nobody was to answer.
+_NO_USAGE_EXPECTED = frozenset({"failed", "not_estimated", "unknown_model"})
 VERDICT_STYLES = {"sensitive": "magenta", "neutral": "white", "tolerant": "cyan"}
 MISTAKES = (Misroute.TOO_SMALL, Misroute.TOO_LARGE)
 SILENT_SHOWN = 10
@@ -179,6 +181,8 @@ def show_status(status: fleet_pb2.GetStatusResponse) -> None:
         console.print(f"context bounds  {_bounds(bounds)}", soft_wrap=True)
     if status.HasField("composition"):
         console.print(f"traffic         {_composition(status.composition)}")
+    if status.usage:
+        console.print(f"usage           {_usage(status.usage)}", soft_wrap=True)
     for rate in status.sla:
         if not rate.pool:
             console.print(f"sla             {_sla(rate)}")
@@ -219,11 +223,7 @@ def show_explanation(decision: decision_pb2.Decision) -> None:
             table.add_row(escape(part.name), f"{part.points:+g}", escape(part.why))
         _print(table, console)
     if decision.HasField("budget"):
-        console.print(
-            f"\nbudget: {decision.budget.prompt_tokens} prompt + {decision.budget.output_tokens} output tokens "
-            f"({decision.budget.category}, {decision.budget.ratio:g} bytes per token, output from "
-            f"{escape(decision.budget.output_from)})"
-        )
+        console.print(f"\nbudget: {_budget_in_words(decision.budget)}")
     if decision.alternatives:
         console.print("\npools:")
         scores = list(dict.fromkeys(name for a in decision.alternatives for name in a.scores))
@@ -236,6 +236,17 @@ def show_explanation(decision: decision_pb2.Decision) -> None:
         _print(table, console)
     for change in decision.would_change:
         console.print(f"- {escape(change)}")
+
+
+def _budget_in_words(budget: decision_pb2.Budget) -> str:
+    rests_on = escape(budget.rests_on) + (f" from {budget.samples} requests" if budget.samples else "")
+    margin = budget.prompt_tokens / budget.likely_prompt_tokens if budget.likely_prompt_tokens else 1.0
+    return (
+        f"{budget.prompt_tokens} prompt + {budget.output_tokens} output tokens\n"
+        f"prompt: {escape(budget.category)}, {budget.likely_prompt_tokens} tokens are likely and {margin:.2f} times as "
+        f"many counted, {budget.ratio:.3g} bytes per token ({rests_on})\n"
+        f"output: {escape(budget.output_from)}"
+    )
 
 
 def verdict(decision: decision_pb2.Decision) -> str:
@@ -316,6 +327,19 @@ def _bounds(bounds: fleet_pb2.ContextBounds) -> str:
         suggested = ", ".join(map(str, bounds.suggested))
         text += f", [cyan]{suggested} would save up to {bounds.saving:.0%}[/]"
     return f"{text} ({bounds.requests:.0f} requests)"
+
+
+def _usage(counts: Iterable[calibration_pb2.UsageCount]) -> str:
+    """The share of answered requests that told nothing of tokens, and why, the most frequent reason first."""
+    counts = [count for count in counts if count.result not in _NO_USAGE_EXPECTED]
+    answered = sum(count.requests for count in counts)
+    nothing = [count for count in counts if count.result != "learned"]
+    share = sum(count.requests for count in nothing) / answered if answered else 0.0
+    why = ", ".join(
+        f"{count.requests} {count.result.replace('_', ' ')}{' (streamed)' if count.streamed else ''}"
+        for count in sorted(nothing, key=lambda count: -count.requests)
+    )
+    return f"{share:.0%} of {answered} answered requests taught nothing of tokens{': ' if why else ''}{escape(why)}"
 
 
 def _composition(traffic: fleet_pb2.Composition) -> str:

@@ -272,7 +272,8 @@ class TelemetrySettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything. `cluster` names the fleet: its state lies in etcd under `/headrace/v1/<cluster>/`."""
+    """Everything. `cluster` names the fleet: its state lies in etcd under `/headrace/v1/<cluster>/`, what is learned of
+    tokens under `/headrace/calibration/v1/<cluster>/`."""
 
     cluster: ClusterName = "headrace"
     gateway: GatewaySettings = GatewaySettings()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from controlplane.features import Category
 from controlplane.learning.histogram import Histogram
 from controlplane.learning.statistics import CategorySums, Statistics
-from controlplane.model import Category
 
 
 @dataclass(frozen=True, slots=True)

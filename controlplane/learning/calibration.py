@@ -20,10 +20,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from types import MappingProxyType
 
+from controlplane.features import FEATURES, Category
 from controlplane.learning.histogram import Histogram
 from controlplane.learning.least_squares import Sums, solve
 from controlplane.learning.statistics import CategorySums, RatioSums, Statistics
-from controlplane.model import Category
 from controlplane.policy.estimator import (
     TENANT_GROUPS,
     Calibration,
@@ -31,9 +31,8 @@ from controlplane.policy.estimator import (
     LinearEstimator,
     PromptEstimator,
     RatioEstimator,
-    prior_ratio,
+    unlearned,
 )
-from controlplane.policy.features import FEATURES
 from controlplane.policy.priors import (
     MOST_MARGIN,
     PRIOR_COEFFICIENTS,
@@ -54,11 +53,6 @@ LEAST_RATIO, MOST_RATIO = 0.5, 16.0
 _RIDGE = tuple((PRIOR_NOISE / spread) ** 2 for spread in PRIOR_SPREADS)
 
 
-def unlearned(rules: EstimationRules) -> Calibrations:
-    """What is used before any report."""
-    return Calibrations(priors=MappingProxyType({category: _prior(category, rules) for category in Category}))
-
-
 def calibrate(statistics: Statistics, rules: EstimationRules) -> Calibrations:
     """The estimates that the statistics of all replicas, merged, teach."""
     learned = {
@@ -67,10 +61,6 @@ def calibrate(statistics: Statistics, rules: EstimationRules) -> Calibrations:
         for name, sums in of_model.categories.items()
     }
     return Calibrations(MappingProxyType(learned), unlearned(rules).priors)
-
-
-def _prior(category: Category, rules: EstimationRules) -> Calibration:
-    return Calibration(prior_ratio(category) if rules.estimator is Estimator.RATIO else LinearEstimator())
 
 
 def _calibration(category: Category, sums: CategorySums, rules: EstimationRules) -> Calibration:
@@ -86,7 +76,7 @@ def _calibration(category: Category, sums: CategorySums, rules: EstimationRules)
             tuple(min(max(margin, 1.0), MOST_MARGIN) for margin in margins),
         )
     outputs = _quantiles({g: s.outputs for g, s in groups.items()}, rules.output_quantile, PRIOR_OUTPUT_TOKENS)
-    return Calibration(prompt, tuple(math.ceil(tokens) for tokens in outputs))
+    return Calibration(prompt, tuple(math.ceil(tokens) for tokens in outputs), sums.samples)
 
 
 # --- the linear estimate -------------------------------------------------------------------------------------------
@@ -158,3 +148,31 @@ def _quantiles(groups: Mapping[int, Histogram], share: float, prior: float) -> t
 
 def _between(prior: float, value: float, weight: float) -> float:
     return (prior * _PRIOR_SAMPLES + value * weight) / (_PRIOR_SAMPLES + weight)
+
+
+# --- what is worth telling -----------------------------------------------------------------------------------------
+
+_MOVED_SPREADS = 0.05  # of a prior's spread: some percent of what a feature costs
+_MOVED_SHARE = 0.02
+_MOVED_SAMPLES = 1.5
+
+
+def has_moved(told: Calibration | None, now: Calibration) -> bool:
+    """Whether a calibration differs by more than a little from the one that filters were told last."""
+    if told is None or now.samples < told.samples or now.samples > _MOVED_SAMPLES * told.samples:
+        return True
+    if any(_differ(a, b) for a, b in zip(told.outputs, now.outputs, strict=True)):
+        return True
+    match told.prompt, now.prompt:
+        case LinearEstimator() as old, LinearEstimator() as new:
+            steps = zip(old.coefficients, new.coefficients, PRIOR_SPREADS, strict=True)
+            return any(abs(b - a) > _MOVED_SPREADS * spread for a, b, spread in steps) or any(
+                _differ(a, b) for a, b in zip(old.margins, new.margins, strict=True)
+            )
+        case RatioEstimator() as old, RatioEstimator() as new:
+            return _differ(old.ratio, new.ratio) or _differ(old.conservative, new.conservative)
+    return True
+
+
+def _differ(a: float, b: float) -> bool:
+    return abs(b - a) > _MOVED_SHARE * abs(a)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from controlplane.features import FEATURES, Features
 from controlplane.learning.histogram import Histogram
 from controlplane.learning.least_squares import Sums
 from controlplane.policy.estimator import MOST_BYTES_PER_TOKEN, Calibrations, Estimate, group_of
-from controlplane.policy.features import FEATURES, Features
 from controlplane.policy.priors import PRIOR_COEFFICIENTS, PRIOR_RATIOS, PRIORS_VERSION
 from controlplane.policy.settings import EstimationRules
 
@@ -28,11 +28,14 @@ ERROR_STEP = 0.005
 # A margin is about the estimate as it is now, so errors from while it was learned fade fast: with each sample those
 # before lose one part in so many, or in half of the samples that there are.
 _MARGIN_SAMPLES = 300.0
+# An estimate that is further off is as bad; so the histograms of errors are bounded.
+_MOST_OFF = 12.0
 # How far a single sample's ratio may be from the average, as a factor.
 _MOST_STEP = 2.0
 # Weights grow by 2 ** _MOST_HALF_LIVES before they are made small again.
 _MOST_HALF_LIVES = 32.0
 _FORGOTTEN_BELOW = 1e-3
+_MOST_EXPONENT = 1000.0  # as good as forgotten, and still a number
 # No tokenizer needs more tokens than bytes, and what a template adds is bounded. What lies beyond is no usage of this
 # prompt.
 _MOST_FRAMING = 4096
@@ -149,7 +152,7 @@ class CategorySums(msgspec.Struct):
     accuracy: AccuracySums
 
     def weight_at(self, now: float) -> float:
-        return math.exp2((now - self.since) / self.half_life)
+        return math.exp2(min((now - self.since) / self.half_life, _MOST_EXPONENT))
 
     def rebase(self, now: float, half_life: float) -> None:
         """Makes the weights those of `now`, and lets go what is as good as forgotten."""
@@ -168,6 +171,10 @@ class ModelSums(msgspec.Struct):
     generation: int = 0
     categories: dict[str, CategorySums] = {}
     refused: int = 0
+
+    @property
+    def samples(self) -> int:
+        return sum(category.samples for category in self.categories.values())
 
 
 class Statistics(msgspec.Struct):
@@ -215,10 +222,23 @@ def fold(
         known = sums.groups[group] = GroupSums.empty()
     _learn(known, observation, relative, rules, weight)
     known.margins.scale(1.0 - 1.0 / min(_MARGIN_SAMPLES, 2.0 + sums.samples / 2.0))
-    known.margins.add(relative, weight)
+    known.margins.add(_bounded(relative), weight)
     _judge(sums, observation, estimate, thresholds, weight)
     sums.samples += 1
     return True
+
+
+def forget(statistics: Statistics, now: float) -> list[str]:
+    """Lets go of categories, and of models, of which nothing is left that weighs anything; the models concerned."""
+    touched = []
+    for name, model in list(statistics.models.items()):
+        before = len(model.categories)
+        for category, sums in list(model.categories.items()):
+            if sums.accuracy.errors.total < _FORGOTTEN_BELOW * sums.weight_at(now):
+                del model.categories[category]
+        if len(model.categories) < before:
+            touched.append(name)
+    return touched
 
 
 def merge(replicas: Iterable[Statistics], now: float) -> Statistics:
@@ -252,7 +272,9 @@ def _add(total: ModelSums, part: ModelSums, now: float) -> None:
 def _is_plausible(observation: Observation) -> bool:
     features, tokens = observation.features, observation.prompt_tokens
     framing = _MOST_FRAMING + _MOST_PER_MESSAGE * (features.messages + features.tools + features.calls)
-    most = features.text.total + framing + features.images * _MOST_PER_IMAGE + features.token_ids
+    most = (
+        features.text.total + features.schema_bytes + framing + features.images * _MOST_PER_IMAGE + features.token_ids
+    )
     return max(1.0, features.text.total / MOST_BYTES_PER_TOKEN + features.token_ids) <= tokens <= most
 
 
@@ -271,7 +293,8 @@ def _learn(
     trusted = weight if off <= rules.sample_agreement else weight * rules.sample_agreement / off
     target = (observation.prompt_tokens - features.token_ids - expected) / size
     sums.linear.add([value / size for value in vector], target, trusted)
-    if features.text.total > 0 and features.images == 0 and observation.prompt_tokens > features.token_ids:
+    is_text_alone = features.images == 0 and features.schema_bytes == 0
+    if features.text.total > 0 and is_text_alone and observation.prompt_tokens > features.token_ids:
         ratio = features.text.total / (observation.prompt_tokens - features.token_ids)
         _average(sums.ratio, ratio, PRIOR_RATIOS[features.category], rules, weight)
     if observation.output_cap is None and observation.output_tokens:
@@ -287,6 +310,10 @@ def _average(sums: RatioSums, ratio: float, prior: float, rules: EstimationRules
     sums.deviations = rules.beta * sums.deviations + share * weight * abs(ratio - before)
 
 
+def _bounded(factor: float) -> float:
+    return min(max(factor, 1.0 / _MOST_OFF), _MOST_OFF)
+
+
 def _judge(
     sums: CategorySums,
     observation: Observation,
@@ -295,7 +322,7 @@ def _judge(
     weight: float,
 ) -> None:
     accuracy, tokens = sums.accuracy, observation.prompt_tokens
-    accuracy.errors.add(estimate.central / tokens, weight)
+    accuracy.errors.add(_bounded(estimate.central / tokens), weight)
     if estimate.conservative < tokens / 1.1:
         accuracy.conservative_short += weight
     place = sums.samples.bit_length()

@@ -33,6 +33,13 @@ FINISH_REASON_KEY = "finish_reason"
 ERROR_TYPE_KEY = "error_type"
 ERROR_CODE_KEY = "error_code"
 ERROR_MESSAGE_KEY = "error_message"
+_TOKEN_KEYS = (
+    PROMPT_TOKENS_KEY,
+    COMPLETION_TOKENS_KEY,
+    READ_TOKENS_KEY,
+    CACHED_TOKENS_KEY,
+    PREDICTED_TOKENS_KEY,
+)
 
 # What the access log has beside its own times: until the first byte of the answer's body, in microseconds.
 FIRST_CONTENT_TAG = "first_content_us"
@@ -88,6 +95,7 @@ def recorded_decision(
     if _FINISH_REASON.fullmatch(reason := _text(usage, FINISH_REASON_KEY)):
         outcome.finish_reason = reason
     outcome.context_exceeded = outcome.status == 400 and _is_about_context(usage)
+    outcome.usage_unreadable = any(key in usage.fields and _tokens(usage, key) is None for key in _TOKEN_KEYS)
     recorded = decision_pb2.RecordedDecision(
         request_id=entry.request.request_id,
         time=common.start_time,

@@ -13,11 +13,12 @@ from typing import Any
 
 import msgspec
 
+from controlplane.features import Features
 from controlplane.model import Ask, Endpoint, FormatTier, HttpRequest, Refusal
 from controlplane.policy.identity import bounded_id
 from controlplane.policy.prompt import Prompt, read_prompt
 from controlplane.policy.settings import REQUEST_ID_HEADERS, Policy
-from controlplane.policy.text import count_classes, excerpt
+from controlplane.policy.text import count_text, cut_data_uris, excerpt
 
 _MAX_TOKENS = 2**31 - 1
 _MAX_CHOICES = 1024
@@ -225,20 +226,13 @@ def _ask(endpoint: Endpoint, body: Body, request: HttpRequest, policy: Policy, t
         )
     rules = policy.sensitivity
     prompt = read_prompt(endpoint, body)
-    tools, tool_bytes = _tools(prompt, body)
     return Ask(
         endpoint=endpoint,
         model=_name(body.model),
         system=excerpt("\n".join(prompt.system), rules.head_chars, rules.tail_chars),
         first_user=excerpt(prompt.first_user, rules.head_chars, rules.tail_chars),
         last_user=excerpt(prompt.last_user, rules.head_chars, rules.tail_chars),
-        # More pieces than are looked at: the raw body is more than its text, which errs on the safe side.
-        text=count_classes(request.body.decode(errors="replace") if prompt.is_cut else "\n".join(prompt.texts)),
-        tool_bytes=tool_bytes,
-        tools=tools,
-        messages=prompt.messages,
-        images=prompt.images,
-        token_ids=prompt.token_ids,
+        features=_features(prompt, body, request.body),
         temperature=_number(body.temperature),
         top_p=_number(body.top_p),
         top_k=_integer(body.top_k),
@@ -303,19 +297,30 @@ def _output_floor(body: Body) -> int:
     return min(max(floor, 0), _MAX_TOKENS)
 
 
-def _tools(prompt: Prompt, body: Body) -> tuple[int, int]:
-    """How many tools the request offers, and the bytes of their definitions, of calls and of output schemas."""
-    count, size = 0, prompt.call_bytes
+def _features(prompt: Prompt, body: Body, data: bytes) -> Features:
+    """In one pass over all text. Of a body of more pieces than are looked at the raw bytes are counted, which are more
+    than its text: that errs on the safe side."""
+    tools = 0
+    texts = [*prompt.texts, *prompt.calls]
     for raw in (body.tools, body.functions):
         if not _is_null(raw):
-            size += len(memoryview(raw))
+            text, uris = cut_data_uris(bytes(raw).decode(errors="replace"))
+            texts.append(text)
+            prompt.images += uris
             try:
-                count += len(_items_decoder.decode(raw))
+                tools += len(_items_decoder.decode(raw))
             except msgspec.ValidationError:
                 continue
-    if not _is_null(body.response_format):
-        size += len(memoryview(body.response_format))
-    return count, size
+    return Features(
+        text=count_text(data.decode(errors="replace") if prompt.is_cut else "\n".join(texts)),
+        messages=prompt.messages,
+        tools=tools,
+        calls=len(prompt.calls),
+        images=prompt.images,
+        token_ids=prompt.token_ids,
+        schema_bytes=0 if _is_null(body.response_format) else len(memoryview(body.response_format)),
+        is_cut=prompt.is_cut,
+    )
 
 
 def _is_null(raw: msgspec.Raw) -> bool:

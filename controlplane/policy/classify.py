@@ -58,7 +58,7 @@ class Classifier:
         self._add_words(parts, ask, sampled=sampled)
         if ask.structured_output:
             parts.append(said.structured_output)
-        if ask.tools:
+        if ask.features.tools:
             parts.append(said.tools)
         if ask.reasoning:
             parts.append(said.reasoning)

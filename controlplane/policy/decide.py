@@ -23,7 +23,8 @@ from controlplane.model import (
     Sensitivity,
     WouldDo,
 )
-from controlplane.policy.budget import FROM_PRESSURE, estimate, sequence_tokens
+from controlplane.policy.budget import FROM_PRESSURE, budget_of, sequence_tokens
+from controlplane.policy.estimator import group_of
 from controlplane.policy.govern import UNGOVERNED, Course, Governing, course, overloaded, without_fallback
 from controlplane.policy.preference import stated_preference
 from controlplane.policy.qos import Measure, Mode
@@ -234,7 +235,9 @@ def _choose(
         asked_model=in_place_of,
         held_seconds=meets.held_seconds,
         contexts=contexts_around(selection, candidates) if read.budget else None,
+        features=ask.features if read.budget is not None else None,
         choices=ask.choices,
+        output_cap=ask.output_cap,
     )
 
 
@@ -243,7 +246,15 @@ def _read(ask: Ask, candidates: tuple[Candidate, ...], table: RoutingTable, pin:
         return _Read(need_of_unclassified)
     rules = table.policy.selection
     contexts = [c.pool.max_context for c in candidates if c.ready]
-    budget = estimate(ask, table.policy.budget, max(contexts, default=None))
+    budget = budget_of(
+        ask.features,
+        table.calibrations,
+        candidates[0].pool.model,
+        group_of(ask.tenant),
+        output_cap=ask.output_cap,
+        choices=ask.choices,
+        max_context=max(contexts, default=None),
+    )
     tokens = sequence_tokens(budget, ask.choices)
     sensitivity = table.classifier.classify(ask, budget.output_tokens // ask.choices)
     lost = pin is not None and _is_lost(pin.tier, tokens, candidates)

@@ -13,8 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
-from controlplane.model import Category
-from controlplane.policy.features import Features, Vector
+from controlplane.features import Category, Features, Vector
 from controlplane.policy.priors import (
     PRIOR_COEFFICIENTS,
     PRIOR_DEVIATION,
@@ -22,7 +21,9 @@ from controlplane.policy.priors import (
     PRIOR_OUTPUT_TOKENS,
     PRIOR_RATIOS,
     TOKENS_PER_IMAGE,
+    TOKENS_PER_SCHEMA_BYTE,
 )
+from controlplane.policy.settings import EstimationRules, Estimator
 
 # Tenants are told apart in so many groups, by a digest of their names: what is learned of each stays small.
 TENANT_GROUPS = 8
@@ -64,7 +65,7 @@ class RatioEstimator:
     conservative: float
 
     def estimate(self, features: Features, group: int) -> Estimate:
-        fixed = features.token_ids + features.images * TOKENS_PER_IMAGE
+        fixed = features.token_ids + features.images * TOKENS_PER_IMAGE + features.schema_bytes * TOKENS_PER_SCHEMA_BYTE
         size = features.text.total
         return Estimate(max(1.0, size / self.ratio + fixed), max(1.0, size / self.conservative + fixed))
 
@@ -77,11 +78,13 @@ def prior_ratio(category: Category) -> RatioEstimator:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What is learned of one model's requests of one category. `outputs` are the tokens to expect of an answer whose
-    length the client does not cap, by tenant group."""
+    """What is expected of one model's requests of one category. `outputs` are the tokens to expect of an answer whose
+    length the client does not cap, by tenant group. `samples` is how many requests it was learned from, 0 for a prior.
+    """
 
     prompt: PromptEstimator
     outputs: tuple[int, ...] = (PRIOR_OUTPUT_TOKENS,) * TENANT_GROUPS
+    samples: int = 0
 
 
 _UNLEARNED = Calibration(LinearEstimator())
@@ -89,14 +92,30 @@ _UNLEARNED = Calibration(LinearEstimator())
 
 @dataclass(frozen=True, slots=True)
 class Calibrations:
-    """Of all models, with a prior where nothing is learned yet."""
+    """Of all models, with a prior where nothing is learned yet. `pinned` names the models of which an operator keeps
+    what was learned at some time."""
 
     learned: Mapping[tuple[str, Category], Calibration] = field(default_factory=lambda: MappingProxyType({}))
     priors: Mapping[Category, Calibration] = field(default_factory=lambda: MappingProxyType({}))
+    pinned: frozenset[str] = frozenset()
 
     def of(self, model: str, category: Category) -> Calibration:
         found = self.learned.get((model, category))
         return found if found is not None else self.priors.get(category, _UNLEARNED)
+
+
+def unlearned(rules: EstimationRules) -> Calibrations:
+    """What is used before any report."""
+    return Calibrations(priors=MappingProxyType({category: _prior(category, rules) for category in Category}))
+
+
+def in_force(learned: Calibrations, rules: EstimationRules) -> Calibrations:
+    """What is learned, with the priors of these rules."""
+    return Calibrations(learned.learned, unlearned(rules).priors, learned.pinned)
+
+
+def _prior(category: Category, rules: EstimationRules) -> Calibration:
+    return Calibration(prior_ratio(category) if rules.estimator is Estimator.RATIO else LinearEstimator())
 
 
 def group_of(tenant: str) -> int:

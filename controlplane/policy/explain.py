@@ -95,7 +95,7 @@ def _another_gain(ask: Ask, table: RoutingTable, pin: Pin | None, decision: Deci
         return
     quantized = [pool for pool in table.pools if pool.model == decision.model and pool.tier is FormatTier.QUANTIZED]
     others = (replace(pool, gain=gain) if pool in quantized else pool for pool in table.pools)
-    other = decide(ask, compile_table(table.version, others, table.policy), pin, free)
+    other = decide(ask, compile_table(table.version, others, table.policy, table.calibrations), pin, free)
     if _target(other) != _target(decision):
         expected = ", ".join(f"{pool.gain:g} in {pool.name}" for pool in quantized)
         yield f"{says} would send it to {_target(other)}; expected are {expected}"
@@ -122,7 +122,9 @@ def _no_pin(ask: Ask, table: RoutingTable, pin: Pin | None, decision: Decision, 
 def _no_pressure(ask: Ask, table: RoutingTable, pin: Pin | None, decision: Decision, free: Free) -> Iterator[str]:
     if decision.pressure is None or decision.pressure.pressure is Pressure.NORMAL:
         return
-    calm = compile_table(table.version, (replace(pool, pressures=()) for pool in table.pools), table.policy)
+    calm = compile_table(
+        table.version, (replace(pool, pressures=()) for pool in table.pools), table.policy, table.calibrations
+    )
     other = decide(ask, calm, pin, free)
     if (other.action, _target(other)) != (decision.action, _target(decision)):
         yield f"without pressure it would be {other.action.value} and go to {_target(other)}"

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from controlplane.model import Category
-from controlplane.policy.features import FEATURES
+from controlplane.features import FEATURES, Category
 
 # To be raised with every change below and of the features: statistics are relative to them.
-PRIORS_VERSION = 1
+PRIORS_VERSION = 2
+
+# Of an output schema: what JSON takes, where the engine shows it to the model. Most engines only bind the sampling by
+# it, which is soon learned.
+TOKENS_PER_SCHEMA_BYTE = 0.25
 
 _TOKENS = MappingProxyType(
     {  # feature: (tokens per unit, spread)
@@ -24,6 +27,7 @@ _TOKENS = MappingProxyType(
         "tools": (5.0, 4.0),
         "calls": (20.0, 12.0),
         "images": (1000.0, 1000.0),
+        "schema_bytes": (TOKENS_PER_SCHEMA_BYTE, 0.25),
         "letters": (0.19, 0.04),
         "capitals": (0.06, 0.12),
         "digits": (1.24, 0.4),

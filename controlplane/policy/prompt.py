@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from controlplane.model import Endpoint
 from controlplane.policy.text import cut_data_uris
 
@@ -30,8 +32,8 @@ class PromptFields(Protocol):
 
 @dataclass(slots=True)
 class Prompt:
-    """What was gathered: all texts, those that tell about the task, and what is not text. `call_bytes` are the bytes
-    of tool calls in the conversation; `token_ids` counts the tokens of prompts that are given as such. Grows while
+    """What was gathered: all texts, those that tell about the task, and what is not text. `calls` are the arguments of
+    tool calls in the conversation; `token_ids` counts the tokens of prompts that are given as such. Grows while
     it is read, and is not kept."""
 
     texts: list[str] = field(default_factory=list)
@@ -40,7 +42,7 @@ class Prompt:
     last_user: str = ""
     messages: int = 0
     images: int = 0
-    call_bytes: int = 0
+    calls: list[str] = field(default_factory=list)
     token_ids: int = 0
     pieces: int = 0
     is_cut: bool = False
@@ -121,7 +123,7 @@ def _read_part(prompt: Prompt, part: dict[str, Any], depth: int) -> None:
             return
     kind = part.get("type")
     if kind == "tool_use":
-        prompt.call_bytes += len(repr(part.get("input")))
+        _add_call(prompt, msgspec.json.encode(part.get("input")).decode())
     elif isinstance(kind, str):
         prompt.images += 1
 
@@ -143,7 +145,13 @@ def _read_calls(prompt: Prompt, message: dict[str, Any]) -> None:
 def _read_call(prompt: Prompt, call: object) -> None:
     arguments = call.get("arguments") if isinstance(call, dict) else None
     if isinstance(arguments, str):
-        prompt.call_bytes += len(arguments.encode(errors="replace"))
+        _add_call(prompt, arguments)
+
+
+def _add_call(prompt: Prompt, arguments: str) -> None:
+    text, uris = cut_data_uris(arguments)
+    prompt.calls.append(text)
+    prompt.images += uris
 
 
 def _read_completion(prompt: Prompt, given: object) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
-from controlplane.model import Category, FormatTier, QosTier
+from controlplane.model import FormatTier, QosTier
 from controlplane.policy.qos import QosRules
 from controlplane.policy.sla import SlaRules
 from controlplane.policy.words import DEFAULT_WORDS, WORDS_VERSION, WordList
@@ -20,7 +20,6 @@ from controlplane.policy.words import DEFAULT_WORDS, WORDS_VERSION, WordList
 Share = Annotated[float, Ge(0), Le(1)]
 Tokens = Annotated[int, Ge(0)]
 Points = Annotated[float, Ge(-1000), Le(1000)]
-BytesPerToken = Annotated[float, Gt(0), Le(16)]
 Name = Annotated[str, MinLen(1)]
 PerMinute = Annotated[int, Ge(1), Le(1_000_000_000)]
 
@@ -85,47 +84,7 @@ class SensitivityRules:
     words: tuple[WordList, ...] = DEFAULT_WORDS
 
 
-# --- budget --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Ratios:
-    """Bytes of UTF-8 per prompt token, by what the text consists of. Low values are safe: they expect more tokens."""
-
-    prose: BytesPerToken = 3.6
-    code: BytesPerToken = 2.5
-    cjk: BytesPerToken = 2.0
-    mixed: BytesPerToken = 2.4
-    other: BytesPerToken = 1.6
-
-    def of(self, category: Category) -> float:
-        match category:
-            case Category.PROSE:
-                return self.prose
-            case Category.CODE:
-                return self.code
-            case Category.CJK:
-                return self.cjk
-            case Category.MIXED:
-                return self.mixed
-            case Category.OTHER:
-                return self.other
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetRules:
-    """How a request's tokens are estimated without a tokenizer.
-
-    `default_output_tokens` is expected when the client gives no cap (99.9% of the answers in the public Azure LLM
-    inference trace of 2023 have fewer than 940 tokens). Framing is what a chat template adds, in tokens.
-    """
-
-    bytes_per_token: Ratios = Ratios()
-    tool_bytes_per_token: BytesPerToken = 2.5
-    default_output_tokens: Annotated[int, Ge(1)] = 1000
-    tokens_per_image: Tokens = 2048
-    tokens_per_message: Tokens = 6
-    tokens_per_tool: Tokens = 8
+# --- estimation ----------------------------------------------------------------------------------------------------
 
 
 class Estimator(StrEnum):
@@ -428,7 +387,7 @@ class Policy:
 
     default_model: Name | None = None
     sensitivity: SensitivityRules = SensitivityRules()
-    budget: BudgetRules = BudgetRules()
+    estimation: EstimationRules = EstimationRules()
     formats: FormatRules = FormatRules()
     context_classes: Annotated[tuple[ContextClass, ...], MinLen(1)] = (
         ContextClass("short", 8192),

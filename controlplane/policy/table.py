@@ -8,6 +8,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from controlplane.model import CapacityType, FormatTier, Pool, Pressure, QosTier
 from controlplane.policy.classify import Classifier, compile_rules
+from controlplane.policy.estimator import Calibrations, unlearned
 from controlplane.policy.formats import fidelity_of
 from controlplane.policy.identity import tenant_of_name
 from controlplane.policy.settings import LoadLimits, Policy, Tenant
@@ -54,6 +55,7 @@ class RoutingTable:
     since: float
     keys: Mapping[str, str]
     trusted_peers: tuple[IPv4Network | IPv6Network, ...]
+    calibrations: Calibrations
 
     def pools_of(self, name: str, tenant: str = "") -> tuple[Candidate, ...]:
         """The pools for a model's name that the tenant may use, ordered by pool name; empty for an unknown name."""
@@ -81,8 +83,10 @@ class RoutingTable:
         return self.policy.tenants.qos_tier if known is None else known.qos_tier
 
 
-def compile_table(version: str, pools: Iterable[Pool], policy: Policy) -> RoutingTable:
-    """Makes a table of these pools under this policy."""
+def compile_table(
+    version: str, pools: Iterable[Pool], policy: Policy, calibrations: Calibrations | None = None
+) -> RoutingTable:
+    """Makes a table of these pools under this policy. Without calibrations nothing is learned yet."""
     ordered = tuple(sorted(pools, key=lambda pool: pool.name))
     candidates = tuple(_candidate(pool, policy) for pool in ordered)
     models = tuple(sorted({pool.model for pool in ordered}))
@@ -97,6 +101,7 @@ def compile_table(version: str, pools: Iterable[Pool], policy: Policy) -> Routin
         since=max((pool.quiesces_since for pool in ordered), default=0.0),
         keys={digest: tenant_of_name(tenant.name) for tenant in policy.tenants.known for digest in tenant.keys},
         trusted_peers=tuple(map(ip_network, policy.tenants.trusted_peers)),
+        calibrations=calibrations or unlearned(policy.estimation),
     )
 
 
@@ -104,7 +109,7 @@ def without_loads(table: RoutingTable) -> RoutingTable:
     """The table with every load and pressure unknown, measured or overridden, for when they are too old to say
     anything: unknown counts as room."""
     pools = (replace(pool, load=None, overridden=(), pressures=()) for pool in table.pools)
-    return compile_table(table.version, pools, table.policy)
+    return compile_table(table.version, pools, table.policy, table.calibrations)
 
 
 def _names(candidates: tuple[Candidate, ...], models: tuple[str, ...]) -> Mapping[str, tuple[Candidate, ...]]:

@@ -1,4 +1,4 @@
-"""Reads prompt text as bytes: how many fall in each class, what kind of text they make, and bounded excerpts of it.
+"""Reads prompt text as bytes: how many characters fall in each class, and bounded excerpts of it.
 
 Linear in the text, without a loop over bytes in Python. It does not look at words; `classify` does.
 """
@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import re
 import string
-from typing import NamedTuple
 
-from controlplane.model import ByteClasses, Category
+from controlplane.features import TextCounts
 
 _LETTERS = string.ascii_letters.encode()
 _DIGITS = string.digits.encode()
 _PUNCTUATION = string.punctuation.encode()
-_ASCII = bytes(range(128))
-# Lead bytes of the three-byte sequences of kana, CJK ideographs and hangul (U+3000 to U+DFFF).
-_NOT_CJK_LEADS = bytes(byte for byte in range(256) if not 0xE3 <= byte <= 0xED)
 
 # One code per class; continuation bytes are taken out before, so that a character beyond ASCII is one code.
 _SCRIPT_LEADS = (  # in the order of the fields of `TextCounts`
@@ -68,79 +64,6 @@ def cut_data_uris(text: str) -> tuple[str, int]:
     return _DATA_URI.subn(" ", text)
 
 
-def count_classes(text: str) -> ByteClasses:
-    """Counts the UTF-8 bytes of `text` by class. Lone surrogates, which JSON can hold, count as one byte."""
-    data = text.encode(errors="replace")
-    total = len(data)
-    cjk = other = 0
-    if not data.isascii():
-        beyond = data.translate(None, _ASCII)
-        cjk = 3 * len(beyond.translate(None, _NOT_CJK_LEADS))
-        other = len(beyond) - cjk
-    # The commonest class goes first, so that the later passes are over a small rest.
-    rest = data.translate(None, _LETTERS)
-    letters = total - len(rest)
-    blanks = rest.count(b" ") + rest.count(b"\t")
-    newlines = rest.count(b"\n")
-    digits = len(rest) - len(rest.translate(None, _DIGITS))
-    punctuation = len(rest) - len(rest.translate(None, _PUNCTUATION))
-    control = len(rest) - cjk - other - blanks - newlines - digits - punctuation
-    return ByteClasses(
-        total=total,
-        letters=letters,
-        digits=digits,
-        punctuation=punctuation,
-        blanks=blanks,
-        newlines=newlines,
-        cjk=cjk,
-        other=other + control,
-    )
-
-
-class TextCounts(NamedTuple):
-    """What a tokenizer's work depends on. ASCII is counted by bytes, all else by characters of each script.
-
-    `capitals` are letters too. `blank_pairs` is how often two blanks stand together (indentation), `joins` how often a
-    letter follows punctuation at once, as in `a.b`; both are counted in a quarter
-    of a text of more than 512 bytes. `total` is in
-    bytes and always exact; the counts of a text of more than 8 KiB are those of a sample of it, scaled up.
-    """
-
-    total: int = 0
-    letters: int = 0
-    capitals: int = 0
-    digits: int = 0
-    punctuation: int = 0
-    blanks: int = 0
-    newlines: int = 0
-    blank_pairs: int = 0
-    joins: int = 0
-    latin: int = 0
-    cyrillic: int = 0
-    semitic: int = 0
-    indic: int = 0
-    symbols: int = 0
-    kana: int = 0
-    han: int = 0
-    hangul: int = 0
-    astral: int = 0
-
-    @property
-    def classes(self) -> ByteClasses:
-        cjk = 3 * (self.kana + self.han + self.hangul)
-        known = self.letters + self.digits + self.punctuation + self.blanks + self.newlines + cjk
-        return ByteClasses(
-            total=self.total,
-            letters=self.letters,
-            digits=self.digits,
-            punctuation=self.punctuation,
-            blanks=self.blanks,
-            newlines=self.newlines,
-            cjk=cjk,
-            other=max(0, self.total - known),
-        )
-
-
 def count_text(text: str) -> TextCounts:
     """Counts a text's characters by class and script. Lone surrogates, which JSON can hold, count as one byte."""
     data = text.encode(errors="replace")
@@ -185,25 +108,6 @@ def _counts(data: bytes, part: bytes, scale: float) -> tuple[int, ...]:
     if is_ascii:
         return counts
     return *counts, *[rest.count(code) for code in _SCRIPT_CODES]
-
-
-def categorise(classes: ByteClasses) -> Category:
-    """What kind of text these bytes make, by the shares of their classes.
-
-    `mixed` has letters beyond ASCII, also when they are all of one script. `other` is what has few bytes per token
-    though it is ASCII: numbers, encodings, dense markup.
-    """
-    total = classes.total
-    if classes.cjk >= 0.5 * total > 0:
-        return Category.CJK
-    if classes.cjk + classes.other >= 0.03 * total > 0:
-        return Category.MIXED
-    unbroken = total >= 64 and classes.blanks + classes.newlines < 0.06 * total
-    if unbroken or classes.digits >= 0.2 * total > 0 or classes.punctuation >= 0.35 * total > 0:
-        return Category.OTHER
-    if classes.punctuation >= 0.08 * total > 0:
-        return Category.CODE
-    return Category.PROSE
 
 
 def excerpt(text: str, head: int, tail: int) -> str:

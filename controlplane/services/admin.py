@@ -1,4 +1,4 @@
-"""headrace.v1.Admin: the policy and overrides of load, for all control planes and filters at once, through etcd."""
+"""headrace.v1.Admin: policy, overrides of load and calibrations, for the whole fleet at once, through etcd."""
 
 from __future__ import annotations
 
@@ -30,6 +30,16 @@ class Overrides(Protocol):
     async def delete_override(self, pool: str) -> bool: ...
 
 
+class Calibrations(Protocol):
+    """What can be done to the calibration of a model, for all control planes."""
+
+    async def reset(self, model: str) -> int: ...
+
+    async def pin(self, model: str) -> list[str]: ...
+
+    async def unpin(self, model: str) -> None: ...
+
+
 class AdminServicer(admin_pb2_grpc.AdminServicer):
     """`store` keeps a policy's YAML for all control planes, or forgets it when given None.
 
@@ -41,11 +51,13 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         current: CurrentView,
         store: Callable[[str | None], Awaitable[None]],
         overrides: Overrides,
+        calibrations: Calibrations,
         clock: Callable[[], float],
     ) -> None:
         self._current = current
         self._store = store
         self._overrides = overrides
+        self._calibrations = calibrations
         self._clock = clock
 
     async def GetPolicy(  # noqa: N802
@@ -123,6 +135,33 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
             await refuse(context, error)
         _log.warning("override cleared pool=%s", request.pool)
         return admin_pb2.ClearOverrideResponse()
+
+    async def ResetCalibration(  # noqa: N802
+        self, request: admin_pb2.ResetCalibrationRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> admin_pb2.ResetCalibrationResponse:
+        try:
+            generation = await self._calibrations.reset(request.model)
+        except HeadraceError as error:
+            await refuse(context, error)
+        return admin_pb2.ResetCalibrationResponse(generation=generation)
+
+    async def PinCalibration(  # noqa: N802
+        self, request: admin_pb2.PinCalibrationRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> admin_pb2.PinCalibrationResponse:
+        try:
+            categories = await self._calibrations.pin(request.model)
+        except HeadraceError as error:
+            await refuse(context, error)
+        return admin_pb2.PinCalibrationResponse(categories=categories)
+
+    async def UnpinCalibration(  # noqa: N802
+        self, request: admin_pb2.UnpinCalibrationRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> admin_pb2.UnpinCalibrationResponse:
+        try:
+            await self._calibrations.unpin(request.model)
+        except HeadraceError as error:
+            await refuse(context, error)
+        return admin_pb2.UnpinCalibrationResponse()
 
     async def _view(self, context: grpc.aio.ServicerContext[Any, Any]) -> View:
         view = self._current.value

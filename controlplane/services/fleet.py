@@ -20,7 +20,7 @@ from controlplane.model import HttpRequest
 from controlplane.policy.explain import explain_request
 from controlplane.services.refusing import refuse
 from controlplane.view import CurrentView, View
-from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, fleet_pb2_grpc
+from headrace_protos.headrace.v1 import calibration_pb2, decision_pb2, fleet_pb2, fleet_pb2_grpc
 
 SERVICE = "headrace.v1.Fleet"
 
@@ -32,7 +32,8 @@ LONGEST_WORKER_ID = 200
 
 class FleetServicer(fleet_pb2_grpc.FleetServicer):
     """`rooms` is what the fleet has room for, `heartbeat` how often its nodes report, in seconds. `clock` gives Unix
-    seconds. `status_of` sums up the process around this service."""
+    seconds. `status_of` sums up the process around this service, `calibration_of` what is learned of one model's
+    tokens, or of all models' when its name is empty."""
 
     def __init__(
         self,
@@ -43,10 +44,12 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         clock: Callable[[], float],
         *,
         heartbeat: float,
+        calibration_of: Callable[[str], calibration_pb2.GetCalibrationResponse],
     ) -> None:
         self._current = current
         self._rooms = rooms
         self._heartbeat = heartbeat
+        self._calibration_of = calibration_of
         self._decisions = decisions
         self._status_of = status_of
         self._clock = clock
@@ -175,6 +178,11 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         self, request: fleet_pb2.GetStatusRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> fleet_pb2.GetStatusResponse:
         return self._status_of()
+
+    async def GetCalibration(  # noqa: N802
+        self, request: calibration_pb2.GetCalibrationRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> calibration_pb2.GetCalibrationResponse:
+        return self._calibration_of(request.model)
 
     async def _view(self, context: grpc.aio.ServicerContext[Any, Any]) -> View:
         view = self._current.value

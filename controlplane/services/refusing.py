@@ -13,6 +13,7 @@ from controlplane.errors import (
     OverrideError,
     RegistrationError,
     UnavailableError,
+    UnknownModelError,
     UnknownPoolError,
     UnknownSessionError,
 )
@@ -28,7 +29,7 @@ def code_of(error: HeadraceError) -> grpc.StatusCode:
             return grpc.StatusCode.INVALID_ARGUMENT
         case AddressTakenError():
             return grpc.StatusCode.ALREADY_EXISTS
-        case UnknownSessionError() | UnknownPoolError():
+        case UnknownSessionError() | UnknownPoolError() | UnknownModelError():
             return grpc.StatusCode.NOT_FOUND
         case UnavailableError():
             return grpc.StatusCode.UNAVAILABLE

@@ -12,6 +12,7 @@ from typing import Protocol
 import grpc
 
 from controlplane import messages
+from controlplane.calibration_messages import calibrations
 from controlplane.config.load import policy_from_json
 from controlplane.errors import ConfigurationError
 from controlplane.fleet import FRESH_SECONDS
@@ -36,7 +37,12 @@ def routing_table(message: fleet_pb2.RoutingTable, policy_of: Callable[[bytes], 
         policy = policy_of(message.policy_json)
     except ConfigurationError as error:
         raise ValueError(f"policy: {error}") from error
-    return compile_table(message.version, tuple(messages.pool(p) for p in message.pools), policy)
+    return compile_table(
+        message.version,
+        tuple(messages.pool(p) for p in message.pools),
+        policy,
+        calibrations(message.calibrations, policy.estimation),
+    )
 
 
 def shares(message: fleet_pb2.Credits) -> tuple[Share, ...]:

@@ -281,6 +281,9 @@ def _summary(decision: Decision) -> str:
         summary["prompt_tokens"] = decision.budget.prompt_tokens
         summary["output_tokens"] = decision.budget.output_tokens
         summary["category"] = decision.budget.category
+        summary["likely_prompt_tokens"] = decision.budget.likely_prompt_tokens
+        summary["rests_on"] = decision.budget.rests_on
+        summary["samples"] = decision.budget.samples
     if decision.pressure is not None:
         summary["pressure"] = decision.pressure.pressure.name.lower()
     if decision.waited_seconds:

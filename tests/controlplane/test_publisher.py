@@ -12,13 +12,16 @@ import pytest
 
 from controlplane import publisher
 from controlplane.config.load import dump
+from controlplane.features import Category
 from controlplane.latest import Latest
 from controlplane.learning.pressures import PressureWatch
 from controlplane.model import NodeLoad, NodeSession, Override
+from controlplane.policy.estimator import Calibration, Calibrations, RatioEstimator, unlearned
 from controlplane.policy.settings import ContextClass, GainRules, Policy
 from controlplane.publisher import Publisher
 from controlplane.registry.state import FleetState
 from controlplane.view import CurrentView, View
+from ext_proc.feed import routing_table
 from support.nodes import node
 from support.waiting import until
 
@@ -44,10 +47,18 @@ class Published:
     faults: int = 0
     refuse: Exception | None = None
     now: float = 1000.0
+    learned: Calibrations = field(default_factory=Calibrations)
 
     def __post_init__(self) -> None:
-        watch = PressureWatch(dict, 1.0)
-        self.publisher = Publisher(CONFIGURED, self.current, self._take, self._count, lambda: self.now, pressures=watch)
+        self.publisher = Publisher(
+            CONFIGURED,
+            self.current,
+            self._take,
+            self._count,
+            lambda: self.now,
+            pressures=PressureWatch(dict, 1.0),
+            learned=lambda: self.learned,
+        )
 
     async def _take(self, view: View) -> None:
         if self.refuse is not None:
@@ -218,3 +229,16 @@ async def test_what_load_reports_tell_of_gains_reaches_the_table_of_filters() ->
             assert gains == [1.0, 1.3 if second < 3 else gains[1]]
     assert gains == [1.0, 1.05]
     assert view.fleet.learned.gains["llama", "a100"].value == 1.05
+
+
+async def test_what_is_learned_of_tokens_is_in_the_table_with_the_policys_priors() -> None:
+    async with publishing() as published:
+        before = await published.put(state_of("a"))
+        learned = Calibrations({("llama", Category.CODE): Calibration(RatioEstimator(3.0, 2.5), samples=7)})
+        published.learned = learned
+        after = await published.put(state_of("a", "b"))
+        assert before.table.calibrations == unlearned(CONFIGURED.estimation)
+        assert after.table.calibrations.learned == learned.learned
+        assert after.table.calibrations.priors == before.table.calibrations.priors
+        assert routing_table(after.table_message).calibrations == after.table.calibrations
+        assert after.table.version != before.table.version

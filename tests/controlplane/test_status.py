@@ -18,7 +18,7 @@ from controlplane.policy.sla import Cause
 from controlplane.policy.table import compile_table
 from controlplane.status import Surroundings, summarise
 from controlplane.view import View
-from headrace_protos.headrace.v1 import fleet_pb2
+from headrace_protos.headrace.v1 import calibration_pb2, fleet_pb2
 from support.nodes import node
 
 HAPPY = Surroundings(
@@ -48,6 +48,19 @@ def test_a_system_that_is_well_has_counts_and_no_conditions() -> None:
     assert (status.nodes, status.ready_nodes, status.pools) == (2, 2, 1)
     assert list(status.filter_workers) == ["host:1"]
     assert not status.conditions
+
+
+@pytest.mark.parametrize(("learned", "silent", "is_told"), [(10, 80, False), (60, 55, False), (55, 60, True)])
+def test_traffic_of_which_most_teaches_nothing_is_a_condition(learned: int, silent: int, is_told: bool) -> None:
+    usage = (
+        calibration_pb2.UsageCount(result="learned", requests=learned),
+        calibration_pb2.UsageCount(result="no_usage", streamed=True, requests=silent),
+        calibration_pb2.UsageCount(result="failed", requests=1000),
+    )
+    status = summarise(view_of("a"), replace(HAPPY, usage=usage))
+    assert tuple(status.usage) == usage
+    assert [condition.name for condition in status.conditions] == (["usage_missing"] if is_told else [])
+    assert all("52% of 115 answered requests" in condition.message for condition in status.conditions)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace import tables
-from headrace_protos.headrace.v1 import admin_pb2, decision_pb2, fleet_pb2, node_pb2
+from headrace_protos.headrace.v1 import admin_pb2, calibration_pb2, decision_pb2, fleet_pb2, node_pb2
 
 LONG = "a-model-with-a-rather-long-name/of/several/parts-" * 3
 
@@ -193,13 +193,22 @@ def test_an_explanation_shows_every_part(capsys: pytest.CaptureFixture[str]) -> 
     decision.sensitivity.MergeFrom(decision_pb2.Sensitivity(verdict="sensitive", score=2.5))
     decision.sensitivity.contributions.add(name="greedy", points=1.5, why="temperature is 0")
     decision.budget.MergeFrom(decision_pb2.Budget(prompt_tokens=10, output_tokens=20, category="code", ratio=2.5))
+    decision.budget.MergeFrom(decision_pb2.Budget(likely_prompt_tokens=8, rests_on="learned", samples=42))
     decision.alternatives.add(pool="llama/full", total=0.75, scores={"room": 0.5})
     decision.alternatives.add(pool="llama/quantized", excluded_by="pin")
     tables.show_explanation(decision)
     out = capsys.readouterr().out
     for word in ("pass: chat of llama goes to llama/full", "sensitive, score 2.5", "+1.5", "temperature is 0"):
         assert word in out
-    for word in ("10 prompt + 20 output", "0.75", "pin", "- a temperature above 0.7", "pinned to full"):
+    for word in (
+        "10 prompt + 20 output",
+        "8 tokens are likely and 1.25 times",
+        "learned from 42 requests",
+        "0.75",
+        "pin",
+        "- a temperature above 0.7",
+        "pinned to full",
+    ):
         assert word in out
 
 
@@ -225,3 +234,15 @@ def test_what_quiesces_is_shown_with_the_seconds_left(capsys: pytest.CaptureFixt
     out = capsys.readouterr().out
     assert "quiescing 13 s" in out
     assert "3/4, 2 quiescing" in out
+
+
+def test_the_share_of_answers_that_taught_nothing_of_tokens_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    usage = [
+        calibration_pb2.UsageCount(result="learned", requests=30),
+        calibration_pb2.UsageCount(result="no_usage", streamed=True, requests=9),
+        calibration_pb2.UsageCount(result="implausible", requests=1),
+        calibration_pb2.UsageCount(result="failed", requests=500),
+    ]
+    tables.show_status(fleet_pb2.GetStatusResponse(usage=usage))
+    out = capsys.readouterr().out
+    assert "25% of 40 answered requests taught nothing of tokens: 9 no usage (streamed), 1 implausible" in out

@@ -2,9 +2,9 @@
 
 A request waits until a sequence slot and its KV tokens are free, is prefilled at `prefill_rate`, and then gives one
 token after another at `decode_rate`. KV tokens for prompt and output are taken at admission, so nothing is preempted.
-A token is four bytes. An answer ends at the request's cap with finish_reason `length`, or with `stop` where its
-`metadata.stop_after` says, as a model would by itself. All durations are multiplied by `time_scale`; with 0 nothing
-waits but the event loop's turn.
+A token is `bytes_per_token` bytes. An answer ends at the request's cap with finish_reason `length`, or with `stop`
+where its `metadata.stop_after` says, as a model would by itself. All durations are multiplied by `time_scale`; with 0
+nothing waits but the event loop's turn.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class EngineShape:
     prefill_rate: float = 8000.0
     decode_rate: float = 50.0
     time_scale: float = 0.0
+    bytes_per_token: float = BYTES_PER_TOKEN
     version: str = "0.32.0"
     started_at: float = 1_700_000_000.0
     force_include_usage: bool = False
@@ -259,7 +260,7 @@ class FakeEngine:
         self._check_model(asked)
         given = asked.get("input")
         texts = given if isinstance(given, list) else [given]
-        tokens = sum(_tokens(text) for text in texts)
+        tokens = sum(self._tokens(text) for text in texts)
         data = [{"object": "embedding", "index": i, "embedding": [0.6, 0.8]} for i, _ in enumerate(texts)]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return JSONResponse({"object": "list", "model": asked["model"], "data": data, "usage": usage})
@@ -270,7 +271,7 @@ class FakeEngine:
         prompt = asked.get("messages" if chat else "prompt")
         if prompt is None:
             raise _BadRequestError(400, "BadRequestError", f"no {'messages' if chat else 'prompt'}")
-        prompt_tokens = _tokens(prompt)
+        prompt_tokens = self._tokens(prompt)
         room = self.shape.max_model_len - prompt_tokens
         wanted = asked.get("max_completion_tokens") or asked.get("max_tokens")
         stop_after = (asked.get("metadata") or {}).get("stop_after")
@@ -295,6 +296,10 @@ class FakeEngine:
             priority=int(asked.get("priority") or 0),
             finish_reason="stop" if stop_after and stop_after <= output_tokens else "length",
         )
+
+    def _tokens(self, text: Any) -> int:
+        raw = text if isinstance(text, str) else json.dumps(text)
+        return max(1, math.ceil(len(raw.encode()) / self.shape.bytes_per_token))
 
     def _check_model(self, asked: dict[str, Any]) -> None:
         if asked.get("model") not in self.shape.names:
@@ -434,11 +439,6 @@ def _object(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _BadRequestError(400, "BadRequestError", "the body is no JSON object")
     return value
-
-
-def _tokens(text: Any) -> int:
-    raw = text if isinstance(text, str) else json.dumps(text)
-    return max(1, math.ceil(len(raw.encode()) / BYTES_PER_TOKEN))
 
 
 def _usage(job: _Job) -> dict[str, int]:

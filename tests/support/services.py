@@ -13,6 +13,8 @@ import grpc
 import pytest
 
 from controlplane.crediting import Crediting
+from controlplane.estimation.estimation import Estimation
+from controlplane.estimation.keys import EstimationKeys
 from controlplane.etcd.client import EtcdClient
 from controlplane.fleet import pools_of
 from controlplane.learning.pressures import PressureWatch
@@ -40,12 +42,16 @@ class Counted:
     def __init__(self) -> None:
         self.registrations: Counter[str] = Counter()
         self.heartbeats: Counter[str] = Counter()
+        self.lessons: Counter[tuple[str, bool]] = Counter()
 
     def registered(self, result: str) -> None:
         self.registrations[result] += 1
 
     def heartbeat(self, result: str) -> None:
         self.heartbeats[result] += 1
+
+    def taught(self, result: str, streamed: bool) -> None:
+        self.lessons[result, streamed] += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,7 @@ class Services:
     fleet_servicer: FleetServicer
     current: CurrentView
     decisions: Decisions
+    estimation: Estimation
     counted: Counted
     etcd: RunningEtcd
 
@@ -79,7 +86,22 @@ async def _services(etcd: RunningEtcd, client: EtcdClient) -> AsyncIterator[Serv
     async def publish(_: View) -> None:
         """There are no Envoys to tell."""
 
-    publisher = Publisher(policy, current, publish, lambda: None, time.time, pressures=PressureWatch(dict, 1.0))
+    estimation = Estimation(
+        client,
+        EstimationKeys("/headrace/calibration/v1/test/"),
+        lambda: current.value.table.policy if current.value else policy,
+        lambda: current.value.table.models if current.value else (),
+        counted.taught,
+    )
+    publisher = Publisher(
+        policy,
+        current,
+        publish,
+        lambda: None,
+        time.time,
+        pressures=PressureWatch(dict, 1.0),
+        learned=estimation.told,
+    )
 
     def pools(spec: NodeSpec) -> tuple[str, ...]:
         return pools_of(spec, policy)
@@ -95,13 +117,15 @@ async def _services(etcd: RunningEtcd, client: EtcdClient) -> AsyncIterator[Serv
         lambda: fleet_pb2.GetStatusResponse(version="1"),
         time.time,
         heartbeat=1.0,
+        calibration_of=estimation.show,
     )
     registry = RegistryServicer(store, counted, pools, time.time, lease_seconds=LEASE_SECONDS, heartbeat_seconds=1.0)
-    admin = AdminServicer(current, keep_policy, store, time.time)
+    admin = AdminServicer(current, keep_policy, store, estimation.controls, time.time)
     working = [
         asyncio.ensure_future(follower.run()),
         asyncio.ensure_future(publisher.run(follower.states())),
         asyncio.ensure_future(crediting.run()),
+        asyncio.ensure_future(estimation.run()),
     ]
     first = asyncio.ensure_future(current.next())
     try:
@@ -118,6 +142,7 @@ async def _services(etcd: RunningEtcd, client: EtcdClient) -> AsyncIterator[Serv
                 fleet_servicer=fleet,
                 current=current,
                 decisions=decisions,
+                estimation=estimation,
                 counted=counted,
                 etcd=etcd,
             )

@@ -116,7 +116,7 @@ class RunningSystem:
 
     async def filter_metric(self, name: str) -> float:
         """The sum of one sample, such as `headrace_waiting_requests`, over all filter workers that answer."""
-        ext_proc = self._settings().ext_proc
+        ext_proc = self.settings().ext_proc
         total = 0.0
         for worker in range(ext_proc.workers):
             try:
@@ -126,7 +126,7 @@ class RunningSystem:
             total += sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"{name} "))
         return total
 
-    def _settings(self) -> Settings:
+    def settings(self) -> Settings:
         """With the ports that the parts have."""
         argv = (Path("/proc") / str(self.pid_of("controlplane")) / "cmdline").read_bytes().decode().split("\0")
         return load(Path(argv[argv.index("--config") + 1]).read_text(), "headrace.yaml")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
-from controlplane.learning.calibration import calibrate, unlearned
+from controlplane.features import Features
+from controlplane.learning.calibration import calibrate
 from controlplane.learning.statistics import Observation, Statistics, fold, merge
-from controlplane.policy.estimator import TENANT_GROUPS, Calibrations, group_of
-from controlplane.policy.features import Features
+from controlplane.messages import features_message
+from controlplane.policy.estimator import TENANT_GROUPS, Calibrations, group_of, unlearned
 from controlplane.policy.priors import PRIOR_COEFFICIENTS
 from controlplane.policy.settings import EstimationRules
 from controlplane.policy.text import count_text
+from headrace_protos.headrace.v1 import decision_pb2
 
 RULES = EstimationRules()
 MODEL = "llama"
@@ -100,3 +103,23 @@ def learned(observations: Sequence[Observation], rules: EstimationRules = RULES,
         folded(part, rules, into=statistics, start=1000.0 + number, calibrations=calibrations)
         calibrations = calibrate(merge([statistics], 1000.0 + number + every), rules)
     return calibrations
+
+
+def recorded(observation: Observation, **outcome: Any) -> decision_pb2.RecordedDecision:
+    """As the access log brings it when the engine counted so many tokens."""
+    decision = decision_pb2.Decision(
+        pool=f"{observation.model}/full/short/on_demand",
+        model=observation.model,
+        tenant=observation.tenant,
+        features=features_message(observation.features),
+        output_cap=observation.output_cap,
+        choices=1,
+        budget=decision_pb2.Budget(output_tokens=observation.reserved_output),
+    )
+    told = {
+        "status": 200,
+        "prompt_tokens": observation.prompt_tokens,
+        "completion_tokens": observation.output_tokens,
+        **outcome,
+    }
+    return decision_pb2.RecordedDecision(decision=decision, outcome=decision_pb2.Outcome(**told))

@@ -23,7 +23,7 @@ def faults_of(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "\n", "# nothing\n", "---\n", "{}", "null", "\ufeff", "gateway:\npolicy:\n  budget:\n"]
+    "text", ["", "\n", "# nothing\n", "---\n", "{}", "null", "\ufeff", "gateway:\npolicy:\n  estimation:\n"]
 )
 def test_a_file_that_states_nothing_gives_the_defaults(text: str) -> None:
     assert load(text, "h.yaml") == Settings()
@@ -34,7 +34,7 @@ def test_what_a_file_states_replaces_only_that() -> None:
     defaults = Settings()
     assert settings.gateway == replace(defaults.gateway, max_wait=60.0)
     assert settings.policy.sensitivity.weights == replace(defaults.policy.sensitivity.weights, seed=25)
-    assert settings.policy.budget == defaults.policy.budget
+    assert settings.policy.estimation == defaults.policy.estimation
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_faults_of_a_policy_alone_have_paths_without_the_section() -> None:
     assert caught.value.faults == (
         "p.yaml:2: sensitivity.hot_temperature: must be at most 2.0, not 9",
         "p.yaml:3: nonsense: is no setting; known here: "
-        "default_model, sensitivity, budget, formats, context_classes, thresholds, gain, selection, waiting, qos, "
+        "default_model, sensitivity, estimation, formats, context_classes, thresholds, gain, selection, waiting, qos, "
         "sessions, tenants, composition, sla",
     )
 
@@ -141,8 +141,8 @@ ONE_FAULT = [
     ("policy: {formats: {unknown: half}}", "1: policy.formats.unknown: must be one of full, quantized, not 'half'"),
     ("etcd: {data_dir: ''}", "1: etcd.data_dir: must not be empty"),
     (
-        "policy: {budget: {tool_bytes_per_token: 1e999}}",
-        "1: policy.budget.tool_bytes_per_token: must be a finite number",
+        "policy: {estimation: {gamma: 1e999}}",
+        "1: policy.estimation.gamma: must be a finite number",
     ),
     # quantities
     (

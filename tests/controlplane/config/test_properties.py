@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from controlplane.config.load import dump, load, load_policy, policy_from_json, 
 from controlplane.config.reader import leaves
 from controlplane.config.settings import GatewaySettings, Settings
 from controlplane.errors import ConfigurationError
-from controlplane.policy.settings import ContextClass, Policy, Ratios, SensitivityRules
+from controlplane.policy.settings import ContextClass, EstimationRules, Policy, SensitivityRules
 from controlplane.policy.words import DEFAULT_WORDS, Topic, WordList
 
 NAMES = [*sorted({str(step) for path in leaves(Settings) for step in path}), "<<", "", "no", "x y"]
@@ -122,7 +121,7 @@ policies = st.builds(
     lambda model, lists, ratio, bounds: Policy(
         default_model=model,
         sensitivity=SensitivityRules(words=tuple(lists)),
-        budget=replace(Policy().budget, bytes_per_token=Ratios(prose=ratio)),
+        estimation=EstimationRules(gamma=ratio),
         context_classes=(*(ContextClass(f"c{bound}", bound) for bound in sorted(bounds)), ContextClass("last")),
     ),
     st.none() | words.filter(bool),

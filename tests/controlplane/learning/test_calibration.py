@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controlplane.learning.calibration import calibrate, coefficients, trusts, unlearned
+from controlplane.features import Category, Features
+from controlplane.learning.calibration import calibrate, coefficients, trusts
 from controlplane.learning.statistics import SMALL_TOKENS, Observation, merge
-from controlplane.model import Category
-from controlplane.policy.estimator import TENANT_GROUPS, Calibrations, RatioEstimator, group_of
-from controlplane.policy.features import Features
+from controlplane.policy.estimator import TENANT_GROUPS, Calibrations, RatioEstimator, group_of, unlearned
 from controlplane.policy.priors import MOST_MARGIN, PRIOR_COEFFICIENTS, PRIOR_OUTPUT_TOKENS, PRIOR_RATIOS
 from controlplane.policy.settings import EstimationRules, Estimator
 from controlplane.policy.text import count_text

@@ -16,12 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.features import FEATURES, FRAMING, Category, Features
 from controlplane.learning.accuracy import Accuracy, report
-from controlplane.learning.calibration import calibrate, unlearned
+from controlplane.learning.calibration import calibrate
 from controlplane.learning.statistics import Observation, Statistics, fold, merge
-from controlplane.model import Category
-from controlplane.policy.estimator import Estimate, group_of
-from controlplane.policy.features import FEATURES, FRAMING, Features
+from controlplane.policy.estimator import Estimate, group_of, unlearned
 from controlplane.policy.settings import EstimationRules, Estimator
 from controlplane.policy.text import TextCounts
 from support.usage import MODEL, folded
@@ -44,7 +43,7 @@ def samples() -> tuple[Sample, ...]:
     assert tuple(document["features"]) == FEATURES
     found = []
     for _, half, size, vector, tokens in document["samples"]:
-        _, messages, _, tools, calls, images = vector[: len(FRAMING)]
+        _, messages, _, tools, calls, images, _ = vector[: len(FRAMING)]
         features = Features(TextCounts(size, *vector[len(FRAMING) :]), messages, tools, calls, images)
         assert list(features.vector) == vector
         found.append(Sample(half, features, dict(zip(document["models"], tokens, strict=True))))

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controlplane.features import Category
 from controlplane.learning.calibration import calibrate
 from controlplane.learning.statistics import Observation, Statistics, fold, merge
-from controlplane.model import Category
 from controlplane.policy.estimator import Calibrations
 from support.usage import MODEL, RULES, TENANTS, folded, make_features, report
 

@@ -81,6 +81,7 @@ def test_a_token_count_that_is_none_is_left_unset(value: object) -> None:
     recorded = recorded_decision(entry(prompt_tokens=value, completion_tokens=3), SessionHistory(60.0))
     assert not recorded.outcome.HasField("prompt_tokens")
     assert recorded.outcome.completion_tokens == 3
+    assert recorded.outcome.usage_unreadable
 
 
 @pytest.mark.parametrize(("value", "tokens"), [(0, 0), (2.9, 2), (2**31 - 1, 2**31 - 1)])

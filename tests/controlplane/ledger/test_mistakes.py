@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from controlplane.ledger.mistakes import Misroute, misroute
-from controlplane.policy.budget import FROM_CLIENT, FROM_DEFAULT
+from controlplane.model import EstimateSource
+from controlplane.policy.budget import FROM_CLIENT
 from headrace_protos.headrace.v1 import decision_pb2
 
 POOL = "llama/full/short/on_demand"
@@ -24,7 +25,7 @@ def decision(contexts: dict[str, int], cap: int | None = None, choices: int = 1)
         budget=decision_pb2.Budget(
             prompt_tokens=100,
             output_tokens=(cap or 1000) * choices,
-            output_from=FROM_CLIENT if cap else FROM_DEFAULT,
+            output_from=FROM_CLIENT if cap else EstimateSource.LEARNED,
         ),
     )
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from controlplane.model import Ask, Endpoint, HttpRequest, Refusal
 from controlplane.policy.ask import Body, endpoint_of, parse
 from controlplane.policy.settings import REQUEST_ID_HEADERS, Policy, SessionRules
+from controlplane.policy.text import count_text
 from support.asks import make_ask, make_chat, make_request
 
 POLICY = Policy()
@@ -70,8 +71,8 @@ def test_a_chat_tells_what_routing_needs() -> None:
     assert (ask.endpoint, ask.model) == (Endpoint.CHAT, "llama")
     assert (ask.system, ask.first_user, ask.last_user) == ("Be brief.", "One?", "Two?")
     assert (ask.temperature, ask.top_p, ask.top_k, ask.min_p, ask.seed) == (0.5, 0.9, 1, 0.1, 7)
-    assert (ask.choices, ask.output_cap, ask.stream, ask.messages) == (2, 50, True, 4)
-    assert ask.text.total == len("Be brief.\nOne?\n1\nTwo?")
+    assert (ask.choices, ask.output_cap, ask.stream, ask.features.messages) == (2, 50, True, 4)
+    assert ask.features.text.total == len("Be brief.\nOne?\n1\nTwo?")
 
 
 def test_every_api_gives_its_system_prompt_and_its_user_turn() -> None:
@@ -99,9 +100,9 @@ def test_every_api_gives_its_system_prompt_and_its_user_turn() -> None:
 
 
 def test_a_completion_may_be_given_as_token_ids_or_as_several_prompts() -> None:
-    assert make_ask({"prompt": list(range(100))}, "/v1/completions").token_ids == 100
-    assert make_ask({"prompt": [[1, 2], [3]]}, "/v1/completions").token_ids == 3
-    assert make_ask({"prompt": ["ab", "cd"]}, "/v1/completions").text.total == len("ab\ncd")
+    assert make_ask({"prompt": list(range(100))}, "/v1/completions").features.token_ids == 100
+    assert make_ask({"prompt": [[1, 2], [3]]}, "/v1/completions").features.token_ids == 3
+    assert make_ask({"prompt": ["ab", "cd"]}, "/v1/completions").features.text.total == len("ab\ncd")
 
 
 @pytest.mark.parametrize(
@@ -128,22 +129,36 @@ def test_pictures_are_counted_and_their_bytes_are_not_text() -> None:
             ]
         }
     )
-    assert (ask.images, ask.text.total) == (2, len("What is this?"))
+    assert (ask.features.images, ask.features.text.total) == (2, len("What is this?"))
     inline = make_chat(f"Look: ![picture]({uri}) and say.")
-    assert (inline.images, inline.text.total) == (1, len("Look: ![picture]( ) and say."))
+    assert (inline.features.images, inline.features.text.total) == (1, len("Look: ![picture]( ) and say."))
 
 
-def test_tools_calls_and_schemas_are_measured() -> None:
+def test_tools_calls_and_schemas_are_counted() -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
-    ask = make_ask({"messages": [], "tools": [tool, tool]})
-    assert ask.tools == 2
-    assert ask.tool_bytes == len(json.dumps([tool, tool]))
+    features = make_ask({"messages": [], "tools": [tool, tool]}).features
+    assert (features.tools, features.text) == (2, count_text(json.dumps([tool, tool])))
     called = make_ask({"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "x" * 90}}]}]})
-    assert called.tool_bytes == 90
-    assert make_ask({"messages": [], "functions": [{"name": "f"}]}).tools == 1
+    assert (called.features.calls, called.features.text.letters) == (1, 90)
+    used = {"role": "assistant", "content": [{"type": "tool_use", "input": {"city": "Ulm"}}]}
+    features = make_ask({"messages": [used]}, "/v1/messages").features
+    assert (features.calls, features.text) == (1, count_text('{"city":"Ulm"}'))
+    assert make_ask({"messages": [], "functions": [{"name": "f"}]}).features.tools == 1
+    schema = {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}}}
+    formed = make_ask({"messages": [], "response_format": schema}).features
+    assert (formed.schema_bytes, formed.text.total) == (len(json.dumps(schema)), 0)
     odd: Any
     for odd in (None, 5, "tools", {}):
-        assert make_ask({"messages": [], "tools": odd}).tools == 0
+        assert make_ask({"messages": [], "tools": odd}).features.tools == 0
+
+
+def test_pictures_in_arguments_and_tools_are_no_text() -> None:
+    uri = "data:image/png;base64," + "A" * 5000
+    call = {"function": {"arguments": json.dumps({"picture": uri})}}
+    tool = {"type": "function", "function": {"name": "f", "description": uri}}
+    features = make_ask({"messages": [{"role": "assistant", "tool_calls": [call]}], "tools": [tool]}).features
+    assert features.images == 2
+    assert features.text.total < 200
 
 
 @pytest.mark.parametrize(
@@ -357,7 +372,7 @@ def test_long_texts_are_read_at_both_ends_only() -> None:
     assert ask.last_user.startswith("begin")
     assert ask.last_user.endswith("end")
     assert len(ask.last_user) < 1000
-    assert ask.text.total == 100_000 + len("begin  end")
+    assert ask.features.text.total == 100_000 + len("begin  end")
 
 
 def test_debug_is_asked_for_by_header() -> None:
@@ -445,11 +460,12 @@ def test_more_pieces_than_are_looked_at_are_measured_by_the_raw_body(body: dict[
     request = make_request({"model": "llama", **body}, path)
     ask = parse(request, POLICY)
     assert isinstance(ask, Ask)
-    assert ask.text.total == len(request.body)
-    assert ask.messages <= 20_000
+    assert ask.features.is_cut
+    assert ask.features.text.total == len(request.body)
+    assert ask.features.messages <= 20_000
 
 
 def test_a_conversation_of_thousands_of_messages_is_read_whole() -> None:
     messages = [{"role": "user", "content": "ab"}] * 19_000
     ask = make_ask({"model": "llama", "messages": messages})
-    assert (ask.messages, ask.text.letters) == (19_000, 38_000)
+    assert (ask.features.messages, ask.features.text.total) == (19_000, 19_000 * 3 - 1)

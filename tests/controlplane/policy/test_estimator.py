@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.model import Category
-from controlplane.policy.budget import FROM_CLIENT, FROM_LEARNED, learned_budget
+from controlplane.features import FEATURES, Category, Features
 from controlplane.policy.estimator import (
     TENANT_GROUPS,
     Calibration,
@@ -17,7 +16,6 @@ from controlplane.policy.estimator import (
     group_of,
     prior_ratio,
 )
-from controlplane.policy.features import FEATURES, Features
 from controlplane.policy.text import count_text
 
 PROSE = "The quick brown fox jumps over the lazy dog, and nobody minds. " * 20
@@ -64,26 +62,3 @@ def test_a_tenant_is_always_in_the_same_group() -> None:
     groups = [group_of(f"tenant-{number}") for number in range(200)]
     assert groups == [group_of(f"tenant-{number}") for number in range(200)]
     assert set(groups) == set(range(TENANT_GROUPS))
-
-
-@pytest.mark.parametrize(
-    ("cap", "choices", "max_context", "output", "source"),
-    [
-        (300, 1, None, 300, FROM_CLIENT),
-        (300, 2, 1000, 600, FROM_CLIENT),
-        (100_000, 1, 1000, 100_000, FROM_CLIENT),
-        (None, 1, None, 450, FROM_LEARNED),
-        (None, 3, None, 1350, FROM_LEARNED),
-        (None, 1, 600, 285, FROM_LEARNED),  # what the context leaves
-        (None, 1, 100, 1, FROM_LEARNED),
-    ],
-)
-def test_the_output_is_the_clients_cap_or_what_is_learned_and_says_which(
-    cap: int | None, choices: int, max_context: int | None, output: int, source: str
-) -> None:
-    features = Features(count_text(PROSE))
-    calibration = Calibration(RatioEstimator(5.0, 4.0), (450,) * TENANT_GROUPS)
-    budget = learned_budget(features, calibration, 0, output_cap=cap, choices=choices, max_context=max_context)
-    assert (budget.prompt_tokens, budget.output_tokens, budget.output_from) == (315, output, source)
-    assert budget.ratio == pytest.approx(4.0)
-    assert budget.category is Category.PROSE

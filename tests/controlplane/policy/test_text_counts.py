@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.policy.features import FEATURES, FRAMING, Features
-from controlplane.policy.text import TextCounts, categorise, count_classes, count_text
+from controlplane.features import FEATURES, FRAMING, Category, Features, TextCounts, categorise
+from controlplane.policy.text import count_text
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,14 @@ def test_characters_are_counted_by_class_and_script(text: str, counts: dict[str,
 
 
 @given(st.text())
-def test_the_classes_are_those_that_are_counted_by_bytes(text: str) -> None:
-    assert count_text(text).classes == count_classes(text)
+def test_no_character_is_in_two_classes(text: str) -> None:
+    counts = count_text(text)
+    assert all(count >= 0 for count in counts)
+    ascii_bytes = counts.letters + counts.digits + counts.punctuation + counts.blanks + counts.newlines
+    beyond = 2 * (counts.latin + counts.cyrillic + counts.semitic) + 4 * counts.astral
+    beyond += 3 * (counts.indic + counts.symbols + counts.kana + counts.han + counts.hangul)
+    control = sum(char.isascii() and not char.isprintable() and char not in "\n\t" for char in text)
+    assert ascii_bytes + beyond + control == counts.total == len(text.encode(errors="replace"))
 
 
 @given(st.text(min_size=1), st.integers(1, 400))
@@ -66,13 +72,14 @@ def test_a_long_text_is_known_by_a_sample_of_it(piece: str) -> None:
 def test_a_long_texts_sample_is_of_all_of_it() -> None:
     """Also where it changes in the middle."""
     text = PIECES[0] * 300 + PIECES[2] * 600
-    expected = count_classes(text)
-    assert count_text(text).classes.cjk == pytest.approx(expected.cjk, rel=0.05)
-    assert categorise(count_text(text).classes) is categorise(expected)
+    counts = count_text(text)
+    ideographs = 600 * sum("\u4e00" <= char <= "\u9fff" for char in PIECES[2])
+    assert counts.han == pytest.approx(ideographs, rel=0.05)
+    assert categorise(counts) is Category.MIXED
 
 
 def test_a_vector_has_a_number_for_each_feature() -> None:
-    features = Features(count_text("a1"), messages=2, tools=3, calls=4, images=5, token_ids=6)
+    features = Features(count_text("a1"), messages=2, tools=3, calls=4, images=5, token_ids=6, schema_bytes=7)
     vector = dict(zip(FEATURES, features.vector, strict=True))
-    assert [vector[name] for name in FRAMING] == [1, 2, 1, 3, 4, 5]
+    assert [vector[name] for name in FRAMING] == [1, 2, 1, 3, 4, 5, 7]
     assert (vector["letters"], vector["digits"]) == (1, 1)

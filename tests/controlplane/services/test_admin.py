@@ -83,7 +83,7 @@ async def test_without_etcd_the_policy_stays_and_cannot_be_set(services: Service
 async def test_before_the_policy_is_known_it_is_unavailable() -> None:
     async def store(_: str | None) -> None: ...
 
-    admin = AdminServicer(CurrentView(None), store, Unused(), time.time)
+    admin = AdminServicer(CurrentView(None), store, Unused(), Unused(), time.time)
     async with serving(lambda server: admin_pb2_grpc.add_AdminServicer_to_server(admin, server)) as channel:
         stub = admin_pb2_grpc.AdminStub(channel)
         for call in (

@@ -16,7 +16,7 @@ from controlplane.messages import node_spec_message
 from controlplane.policy.settings import Policy
 from controlplane.services.fleet import MAX_EXPLAINED_BYTES, FleetServicer
 from controlplane.view import CurrentView
-from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, fleet_pb2_grpc, node_pb2, registry_pb2
+from headrace_protos.headrace.v1 import calibration_pb2, decision_pb2, fleet_pb2, fleet_pb2_grpc, node_pb2, registry_pb2
 from support.grpc_server import serving
 from support.nodes import node
 from support.services import Services, status_of
@@ -138,6 +138,7 @@ async def test_before_the_fleet_is_known_only_the_status_is_told() -> None:
         lambda: fleet_pb2.GetStatusResponse(version="v"),
         lambda: 0.0,
         heartbeat=1.0,
+        calibration_of=lambda _: calibration_pb2.GetCalibrationResponse(),
     )
     async with serving(lambda server: fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)) as channel:
         stub = fleet_pb2_grpc.FleetStub(channel)
