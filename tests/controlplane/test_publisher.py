@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from controlplane import publisher
-from controlplane.config.load import dump
+from controlplane.config.load import dump, policy_from_json
 from controlplane.features import Category
 from controlplane.latest import Latest
 from controlplane.learning.pressures import PressureWatch
@@ -240,5 +240,5 @@ async def test_what_is_learned_of_tokens_is_in_the_table_with_the_policys_priors
         assert before.table.calibrations == unlearned(CONFIGURED.estimation)
         assert after.table.calibrations.learned == learned.learned
         assert after.table.calibrations.priors == before.table.calibrations.priors
-        assert routing_table(after.table_message).calibrations == after.table.calibrations
+        assert routing_table(after.table_message, policy_from_json).calibrations == after.table.calibrations
         assert after.table.version != before.table.version

@@ -168,7 +168,9 @@ async def test_two_control_planes_agree_within_seconds(system: RunningSystem) ->
             return await samples(system) >= before + 5 and await agree()
 
         await until(has_more, 10.0)
-        assert await explained(fleet) == await explained(system.fleet)
+        one, other = await explained(system.fleet), await explained(fleet)
+        assert one.rests_on == other.rests_on == "learned"
+        assert one.prompt_tokens == pytest.approx(other.prompt_tokens, rel=0.05)  # what has moved by less is not told
         await admin.PinCalibration(admin_pb2.PinCalibrationRequest(model=MODEL))
 
         async def is_pinned() -> bool:
