@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.model import Action, Budget, Category, Decision, Endpoint, Reason
+from controlplane.features import Category
+from controlplane.model import Action, Budget, Decision, Endpoint, EstimateSource, Reason
 from controlplane.policy.rates import (
     Admission,
     Charge,
@@ -28,7 +29,7 @@ DECISION = Decision(
     (Reason.NEUTRAL_PREFERS_FULL,),
     pool=make_pool(),
     cluster="c",
-    budget=Budget(700, 300, Category.PROSE, 3.6, "client"),
+    budget=Budget(700, 300, Category.PROSE, 3.6, "client cap", 650, EstimateSource.PRIOR),
 )
 
 
