@@ -256,6 +256,8 @@ def of_the_qos_tier(
     """The need of a QoS tier's request; `need_from` gives what it is among those candidates that the tier may use.
 
     Spot nodes that are the last resort count only where they can serve it and no on-demand pool could."""
+    if all(c.on_demand and not c.critical_for for c in candidates):
+        return need_from(candidates)  # as most are, there is nothing that a tier could ask for
     on_demand = tuple(c for c in candidates if c.on_demand)
     mixed = len(on_demand) < len(candidates)
     usable = on_demand if mixed and use is not SpotUse.PREFERRED else candidates
@@ -264,8 +266,6 @@ def of_the_qos_tier(
         other = need_from(candidates)
         if _could_serve(other, candidates) or not any(c.ready for c in on_demand):
             usable, need = candidates, other
-    if not mixed and not any(c.critical_for for c in candidates):
-        return replace(need, qos=QosNeed(tier))
     serving = [c for c in usable if _excluded_by(need, c) is None]
     leaves = any(tier in c.critical_for for c in serving) and any(tier not in c.critical_for for c in serving)
     prefers = use is SpotUse.PREFERRED and any(
