@@ -316,7 +316,7 @@ class Ask:
     `system`, `first_user` and `last_user` are bounded excerpts of the texts that tell about the task. `output_cap` is
     the client's own limit on the output tokens of each of the `choices`, `output_floor` how many it must be let have.
     `tenant` tells clients apart, by a name or by a digest of the credential; empty for one that shows neither.
-    `preference` is the format tier that the client asks for.
+    `preference` is the format tier that the client asks for; `preference_unknown` says that it asks for what is none.
     """
 
     endpoint: Endpoint
@@ -340,6 +340,7 @@ class Ask:
     session: str | None = None
     tenant: str = ""
     preference: FormatTier | None = None
+    preference_unknown: bool = False
     debug: bool = False
     body_bytes: int = 0
 
@@ -400,6 +401,12 @@ class Reason(StrEnum):
     TOLERANT_GAINS_TOO_LITTLE = "tolerant_gains_too_little"  # on the hardware of the quantized nodes; full serves it
     CLIENT_PREFERENCE = "client_preference"
     TENANT_PREFERENCE = "tenant_preference"
+    PREFERENCE_UNKNOWN = "preference_unknown"  # the client asks for what is no format tier, which does not count
+    PREFERENCE_NOT_ALLOWED = "preference_not_allowed"  # the policy does not let clients ask for the tier
+    PREFERENCE_PINNED = "preference_pinned"  # the client asks for another tier than the one its session keeps to
+    PREFERENCE_NOT_MET = (
+        "preference_not_met"  # the tier that the client asks for could not serve it, the other one does
+    )
     SESSION_PINNED = "session_pinned"
     TIER_UNAVAILABLE = "tier_unavailable"  # the preferred tier has no ready pool, the other one serves
     TIER_QUIESCING = "tier_quiescing"  # every node of the session's tier registered anew and takes new sessions only

@@ -235,6 +235,23 @@ def _qos_conditions(view: View) -> Iterable[fleet_pb2.Condition]:
                 )
 
 
+def _lost_full_tiers(view: View) -> Iterable[fleet_pb2.Condition]:
+    """Of models that only quantized nodes serve now."""
+    if not view.table.policy.selection.sensitive_may_use_quantized:
+        return
+    ready: dict[str, set[FormatTier]] = {}
+    for pool in view.fleet.pools:
+        if pool.ready_nodes:
+            ready.setdefault(pool.model, set()).add(pool.tier)
+    for model, tiers in sorted(ready.items()):
+        if FormatTier.FULL not in tiers:
+            yield fleet_pb2.Condition(
+                name="sensitive_on_quantized",
+                message=f"{model}: no node of the full tier is ready, so that sensitive requests go to the quantized "
+                "one; start a full node, or have them refused with policy.selection.sensitive_may_use_quantized: false",
+            )
+
+
 def _fleet_conditions(view: View, around: Surroundings) -> Iterable[fleet_pb2.Condition]:
     for pool_name, override in view.fleet.overrides.items():
         signals = ", ".join(f"{name} {getattr(override, name):g}" for name in override.signals)
@@ -247,6 +264,7 @@ def _fleet_conditions(view: View, around: Surroundings) -> Iterable[fleet_pb2.Co
         yield fleet_pb2.Condition(
             name="no_nodes", message="no node is registered; start `headrace node` beside each engine"
         )
+    yield from _lost_full_tiers(view)
     for pool in view.fleet.pools:
         if not pool.ready_nodes:
             yield fleet_pb2.Condition(

@@ -226,6 +226,8 @@ def _ask(endpoint: Endpoint, body: Body, request: HttpRequest, policy: Policy, t
         )
     rules = policy.sensitivity
     prompt = read_prompt(endpoint, body)
+    preferred = headers.get("x-headrace-format", "").strip().lower()
+    preference = _tier(preferred)
     return Ask(
         endpoint=endpoint,
         model=_name(body.model),
@@ -247,7 +249,8 @@ def _ask(endpoint: Endpoint, body: Body, request: HttpRequest, policy: Policy, t
         stream=body.stream is True,
         session=_session(headers, body, policy),
         tenant=tenant,
-        preference=_preference(headers),
+        preference=preference,
+        preference_unknown=preference is None and bool(preferred),
         debug=_wants_debug(headers),
         body_bytes=len(request.body),
     )
@@ -408,11 +411,9 @@ def _session(headers: Mapping[str, str], body: Body | None, policy: Policy) -> s
     return None
 
 
-def _preference(headers: Mapping[str, str]) -> FormatTier | None:
-    """What is no tier's name asks for nothing."""
-    asked = headers.get("x-headrace-format", "").strip().lower()
+def _tier(name: str) -> FormatTier | None:
     for tier in FormatTier:
-        if asked == tier:
+        if name == tier:
             return tier
     return None
 

@@ -26,7 +26,7 @@ from controlplane.model import (
 from controlplane.policy.budget import FROM_PRESSURE, budget_of, sequence_tokens
 from controlplane.policy.estimator import group_of
 from controlplane.policy.govern import UNGOVERNED, Course, Governing, course, overloaded, without_fallback
-from controlplane.policy.preference import stated_preference
+from controlplane.policy.preference import as_met, disregarded, stated_preference
 from controlplane.policy.qos import Measure, Mode
 from controlplane.policy.select import (
     QUIESCING,
@@ -196,6 +196,8 @@ def _choose(
     if read.reasons:
         more = tuple(reason for reason in read.reasons if reason not in selection.reasons)
         selection = replace(selection, reasons=selection.reasons + more)
+    if ask.preference is not None:
+        selection = replace(selection, reasons=as_met(selection.reasons, ask, selection.pool))
     model = candidates[0].pool.model
     pressed = selection.pool or next(iter(selection.waits_for), None)
     meets = UNGOVERNED
@@ -267,7 +269,8 @@ def _read(ask: Ask, candidates: tuple[Candidate, ...], table: RoutingTable, pin:
             return need_of_preference(*preference, tokens, usable, rules)
         return need_of(sensitivity.verdict, tokens, usable, rules)
 
-    return _Read(need_from, sensitivity, budget, pin, (Reason.TIER_UNAVAILABLE,) if repinned else ())
+    reasons = (Reason.TIER_UNAVAILABLE,) if repinned else ()
+    return _Read(need_from, sensitivity, budget, pin, reasons + disregarded(ask, table, None if repinned else pin))
 
 
 def _outcome(selection: Selection, need: Need, candidates: tuple[Candidate, ...], table: RoutingTable) -> _Outcome:

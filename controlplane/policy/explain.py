@@ -17,10 +17,13 @@ from controlplane.policy.select import CONTEXT_TOO_SMALL
 from controlplane.policy.table import RoutingTable, compile_table, without_loads
 
 
-def explain_request(request: HttpRequest, table: RoutingTable, free: Free = anywhere) -> Decision:
-    """The decision about a request of a new session, as the filter would make it, with what would change it.
+def explain_request(
+    request: HttpRequest, table: RoutingTable, free: Free = anywhere, pinned: FormatTier | None = None
+) -> Decision:
+    """The decision about a request, as the filter would make it, with what would change it.
 
-    API keys are not checked, since only the filter has their secret.
+    `pinned` is what its session keeps to, as one that began before all nodes; None for a new one. API keys are not
+    checked, since only the filter has their secret.
     """
     identity = identify(request.headers, table, None)
     if isinstance(identity, Refusal):
@@ -29,7 +32,7 @@ def explain_request(request: HttpRequest, table: RoutingTable, free: Free = anyw
     ask = parse(request, table.policy, identity.tenant)
     if isinstance(ask, Refusal):
         return refused(ask, Reason.BAD_REQUEST, endpoint=endpoint_of(request.method, request.path))
-    return explain(ask, table, None, free)
+    return explain(ask, table, None if pinned is None else Pin(pinned), free)
 
 
 def explain(ask: Ask, table: RoutingTable, pin: Pin | None, free: Free = anywhere) -> Decision:
@@ -50,6 +53,7 @@ def would_change(
         *_another_gain(ask, table, pin, decision, free),
         *_no_load(ask, table, pin, decision),
         *_no_pin(ask, table, pin, decision, free),
+        *_a_pin(ask, table, pin, decision, free),
         *_no_pressure(ask, table, pin, decision, free),
     )
 
@@ -119,6 +123,18 @@ def _no_pin(ask: Ask, table: RoutingTable, pin: Pin | None, decision: Decision, 
         yield f"as a new session it would go to {_target(other)}"
 
 
+def _a_pin(ask: Ask, table: RoutingTable, pin: Pin | None, decision: Decision, free: Free) -> Iterator[str]:
+    """Where pins are kept is not known here, so that a request of a session is taken for its first."""
+    if pin is not None or ask.session is None:
+        return
+    others = ((tier, decide(ask, table, Pin(tier), free)) for tier in FormatTier)
+    changes = [f"{_target(other)} if pinned to {tier.value}" for tier, other in others if _differs(decision, other)]
+    told = (
+        f"; it would go to {' and to '.join(changes)}, see --pinned" if changes else ", and a pin would change nothing"
+    )
+    yield f"sessions are not looked up: this is decided as the first request of its session{told}"
+
+
 def _no_pressure(ask: Ask, table: RoutingTable, pin: Pin | None, decision: Decision, free: Free) -> Iterator[str]:
     if decision.pressure is None or decision.pressure.pressure is Pressure.NORMAL:
         return
@@ -126,12 +142,16 @@ def _no_pressure(ask: Ask, table: RoutingTable, pin: Pin | None, decision: Decis
         table.version, (replace(pool, pressures=()) for pool in table.pools), table.policy, table.calibrations
     )
     other = decide(ask, calm, pin, free)
-    if (other.action, _target(other)) != (decision.action, _target(decision)):
+    if _differs(decision, other):
         yield f"without pressure it would be {other.action.value} and go to {_target(other)}"
 
 
 def _and_send(decision: Decision, other: Decision) -> str:
     return f" and send it to {_target(other)}" if _target(other) != _target(decision) else ""
+
+
+def _differs(decision: Decision, other: Decision) -> bool:
+    return (decision.action, _target(decision)) != (other.action, _target(other))
 
 
 def _target(decision: Decision) -> str:

@@ -16,7 +16,7 @@ from controlplane.learning.rooms import Room, free_of, share_of
 from controlplane.ledger.decisions import Decisions
 from controlplane.ledger.query import DecisionQuery
 from controlplane.messages import decision_message, node_load_message, node_spec_message, pool_message, timestamp
-from controlplane.model import HttpRequest
+from controlplane.model import FormatTier, HttpRequest
 from controlplane.policy.explain import explain_request
 from controlplane.services.refusing import refuse
 from controlplane.view import CurrentView, View
@@ -128,6 +128,11 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"body: {len(request.body)} bytes; at most {MAX_EXPLAINED_BYTES} can be explained",
             )
+        if request.pinned not in {"", *FormatTier}:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"pinned: {request.pinned!r} is no format tier; write one of {', '.join(FormatTier)}",
+            )
         decision = explain_request(
             HttpRequest(
                 method=request.method or "POST",
@@ -137,6 +142,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
             ),
             view.table,
             lambda cluster: free_of(cluster, self._rooms.value) != 0,
+            FormatTier(request.pinned) if request.pinned else None,
         )
         return fleet_pb2.ExplainResponse(decision=decision_message(decision))
 

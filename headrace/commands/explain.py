@@ -13,7 +13,7 @@ from controlplane.errors import ConfigurationError
 from controlplane.fleet import form_fleet
 from controlplane.learning.rooms import RoomWatch, free_of
 from controlplane.messages import decision_message
-from controlplane.model import HttpRequest
+from controlplane.model import FormatTier, HttpRequest
 from controlplane.policy.explain import explain_request
 from controlplane.policy.table import compile_table
 from controlplane.registry.fleet_file import load_fleet
@@ -41,6 +41,10 @@ def explain(
         Path | None,
         typer.Option(metavar="FILE", help="Decide offline, by this list of nodes."),
     ] = None,
+    pinned: Annotated[
+        FormatTier | None,
+        typer.Option(help="Decide as for a session that is pinned to this tier; sessions are not looked up."),
+    ] = None,
     config: ConfigFile = None,
     control_plane: ControlPlaneAddress = None,
     token_file: TokenFile = None,
@@ -55,11 +59,17 @@ def explain(
         formed = form_fleet(written.sessions, written.loads, policy, now)
         rooms = RoomWatch().rooms(formed, policy.selection.load, now)
         table = compile_table("offline", formed.pools, policy)
-        decision = decision_message(explain_request(request, table, lambda cluster: free_of(cluster, rooms) != 0))
+        decision = decision_message(
+            explain_request(request, table, lambda cluster: free_of(cluster, rooms) != 0, pinned)
+        )
     else:
         target = chosen_target(config, control_plane, token_file)
         message = fleet_pb2.ExplainRequest(
-            method=request.method, path=request.path, headers=request.headers, body=request.body
+            method=request.method,
+            path=request.path,
+            headers=request.headers,
+            body=request.body,
+            pinned=pinned or "",
         )
         decision = call(target, fleet_pb2_grpc.FleetStub, lambda s: s.Explain, message).decision
     if json:

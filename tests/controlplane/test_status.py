@@ -81,6 +81,21 @@ def test_each_trouble_is_a_condition(change: dict[str, Any], names: list[str]) -
         assert trouble in status.conditions[0].message
 
 
+def test_that_sensitive_requests_have_only_the_quantized_tier_is_a_condition() -> None:
+    def names(*formats: str, unready_full: bool = False) -> list[str]:
+        sessions = {f: NodeSession(f, node(f, format=f), registered_at=0.0) for f in formats}
+        loads = {f: NodeLoad(0, 0, healthy=f != "fp16" or not unready_full, reported_at=0.0) for f in formats}
+        fleet = form_fleet(sessions.values(), loads, Policy(), now=0.0)
+        table = compile_table("t", fleet.pools, Policy())
+        view = View(sessions, loads, fleet, table, fleet_pb2.RoutingTable(), policy_overridden=False)
+        return [condition.name for condition in summarise(view, HAPPY).conditions]
+
+    assert not names("fp16", "int4-awq")
+    assert names("int4-awq") == ["sensitive_on_quantized"]
+    assert "sensitive_on_quantized" in names("fp16", "int4-awq", unready_full=True)
+    assert "sensitive_on_quantized" not in names("fp16", unready_full=True)
+
+
 def test_a_refused_update_is_a_condition_until_the_envoy_holds_what_it_should() -> None:
     envoy = fleet_pb2.EnvoyStatus(
         node_id="e", acknowledged_version="v1", rejected_updates=2, last_rejection="no such filter"

@@ -120,6 +120,17 @@ def test_headers_and_path_count(run: Run, fleet: Path) -> None:
     assert json.loads(ended.out)["endpoint"] == "completions"
 
 
+def test_a_request_is_explained_as_of_a_pinned_session(run: Run, fleet: Path) -> None:
+    session = ("-H", "x-session-id: 7")
+    new = run("explain", "--fleet", fleet, *session, stdin=STORY)
+    assert f"it would go to {FULL} if pinned to full, see --pinned" in new.out
+    pinned = run("explain", "--fleet", fleet, *session, "--pinned", "full", stdin=STORY)
+    assert f"goes to {FULL}" in pinned.out
+    assert "session_pinned" in pinned.out
+    assert "not looked up" not in pinned.out
+    assert run("explain", "--fleet", fleet, "--pinned", "int4", stdin=STORY).status == 2
+
+
 @pytest.mark.parametrize("body", [b"{", b"", b"[1]", b"\xff\xfe"])
 def test_a_bad_body_is_explained_as_the_refusal_that_it_gets(run: Run, fleet: Path, body: bytes) -> None:
     ended = run("explain", "--fleet", fleet, stdin=body)

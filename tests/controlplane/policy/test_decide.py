@@ -443,6 +443,17 @@ def test_explaining_says_where_it_would_go_without_load_or_pin() -> None:
     assert "as a new session it would go to llama/quantized/short" in sentences(TOLERANT, *pools(), pin=Pin(FULL))
 
 
+def test_explaining_says_that_sessions_are_not_looked_up_and_what_a_pin_would_change() -> None:
+    body = {"model": "llama", "messages": [{"role": "user", "content": "Write a short story"}], "temperature": 1}
+    of_a_session = make_ask(body, headers={"x-session-id": "s"})
+    found = sentences(of_a_session, *pools())
+    assert "this is decided as the first request of its session" in found
+    assert "it would go to llama/full/short/on_demand if pinned to full, see --pinned" in found
+    assert "and a pin would change nothing" in sentences(of_a_session, make_pool("quantized"))
+    assert "not looked up" not in sentences(make_ask(body), *pools())
+    assert "not looked up" not in sentences(of_a_session, *pools(), pin=Pin(FULL))
+
+
 def test_explaining_decides_as_the_filter_does() -> None:
     table = make_table(*pools(full_short=OVERLOADED))
     for ask in (SENSITIVE, NEUTRAL, TOLERANT, LONG):

@@ -36,15 +36,23 @@ def test_a_client_may_prefer_either_tier_whatever_the_request_is() -> None:
     assert cheap.reasons == exact.reasons == (Reason.CLIENT_PREFERENCE,)
 
 
-@pytest.mark.parametrize("said", ["", "fp16", "fullest", "full,quantized"])
-def test_what_is_no_tier_asks_for_nothing(said: str) -> None:
-    assert asked(SENSITIVE, x_headrace_format=said).preference is None
+@pytest.mark.parametrize("said", ["fp16", "fullest", "full,quantized", "int4"])
+def test_what_is_no_tier_does_not_count_and_leaves_its_trace(said: str) -> None:
+    decision = decide(asked(SENSITIVE, x_headrace_format=said), both_tiers(), None)
+    assert decision.reasons == (Reason.SENSITIVE_NEEDS_FULL, Reason.PREFERENCE_UNKNOWN)
+
+
+@pytest.mark.parametrize("said", ["", "  "])
+def test_an_empty_wish_is_none(said: str) -> None:
+    decision = decide(asked(SENSITIVE, x_headrace_format=said), both_tiers(), None)
+    assert decision.reasons == (Reason.SENSITIVE_NEEDS_FULL,)
 
 
 def test_the_policy_says_which_preferences_of_clients_count() -> None:
     policy = Policy(tenants=TenantRules(client_may_prefer=(QUANTIZED,)))
     decision = decide(asked(TOLERANT, x_headrace_format="full"), both_tiers(policy), None)
-    assert (decision.pool.tier, decision.reasons) == (QUANTIZED, (Reason.TOLERANT_PREFERS_QUANTIZED,))
+    reasons = (Reason.TOLERANT_PREFERS_QUANTIZED, Reason.PREFERENCE_NOT_ALLOWED)
+    assert (decision.pool.tier, decision.reasons) == (QUANTIZED, reasons)
 
 
 def test_preferring_full_is_as_strong_as_being_sensitive() -> None:
@@ -52,7 +60,7 @@ def test_preferring_full_is_as_strong_as_being_sensitive() -> None:
     ask = asked(TOLERANT, x_headrace_format="full")
     assert decide(ask, both_tiers(full=OVERLOADED), None).pool.tier is FULL
     only_quantized = make_table(make_pool("quantized"))
-    assert decide(ask, only_quantized, None).reasons == (Reason.CLIENT_PREFERENCE, Reason.TIER_UNAVAILABLE)
+    assert decide(ask, only_quantized, None).reasons == (Reason.PREFERENCE_NOT_MET, Reason.TIER_UNAVAILABLE)
     strict = Policy(selection=SelectionRules(sensitive_may_use_quantized=False))
     assert decide(ask, make_table(make_pool("quantized"), policy=strict), None).pool is None
 
@@ -73,7 +81,15 @@ def test_a_tenants_preference_counts_unless_the_client_has_one_of_its_own() -> N
 
 def test_a_sessions_pin_is_stronger_than_any_preference() -> None:
     decision = decide(asked(TOLERANT, x_headrace_format="quantized"), both_tiers(), Pin(FULL))
-    assert (decision.pool.tier, decision.reasons) == (FULL, (Reason.SESSION_PINNED,))
+    assert (decision.pool.tier, decision.reasons) == (FULL, (Reason.SESSION_PINNED, Reason.PREFERENCE_PINNED))
+    alike = decide(asked(TOLERANT, x_headrace_format="full"), both_tiers(), Pin(FULL))
+    assert alike.reasons == (Reason.SESSION_PINNED,)
+
+
+def test_a_wish_that_spills_under_load_does_not_read_as_granted() -> None:
+    table = make_table(make_pool("full", load=IDLE), make_pool("quantized", load=OVERLOADED))
+    decision = decide(asked(TOLERANT, x_headrace_format="quantized"), table, None)
+    assert (decision.pool.tier, decision.reasons) == (FULL, (Reason.PREFERENCE_NOT_MET, Reason.SPILLED_UNDER_LOAD))
 
 
 def test_pins_are_per_tenant() -> None:

@@ -85,6 +85,16 @@ async def test_a_request_is_explained_by_the_table_in_force(services: Services) 
     assert {alternative.pool for alternative in answer.decision.alternatives} == {FULL, QUANTIZED}
 
 
+async def test_a_request_is_explained_as_of_a_session_that_is_pinned(services: Services) -> None:
+    await register(services, *BOTH)
+    body = json.dumps({"model": "llama", "messages": [], "temperature": 0}).encode()
+    answer = await services.fleet.Explain(fleet_pb2.ExplainRequest(body=body, pinned="quantized"))
+    assert (answer.decision.pool, answer.decision.pinned) == (QUANTIZED, "quantized")
+    code, details = await status_of(services.fleet.Explain(fleet_pb2.ExplainRequest(body=body, pinned="int4")))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert details == "pinned: 'int4' is no format tier; write one of full, quantized"
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000])
 async def test_a_body_that_cannot_be_routed_is_explained_as_a_refusal(services: Services, body: bytes) -> None:
     answer = await services.fleet.Explain(fleet_pb2.ExplainRequest(body=body))
