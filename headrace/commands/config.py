@@ -9,7 +9,7 @@ import typer
 
 from headrace.commands.options import read_settings
 
-config = typer.Typer(no_args_is_help=True, help="Check configuration files.")
+config = typer.Typer(no_args_is_help=True, add_completion=False, help="Check configuration files.")
 
 
 @config.callback()

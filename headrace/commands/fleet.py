@@ -28,7 +28,7 @@ from headrace_protos.headrace.v1 import (
 
 ModelName = Annotated[str, typer.Option("--model", "-m", help="Only of this model.")]
 
-policy = typer.Typer(no_args_is_help=True, help="Show and replace the policy of a running fleet.")
+policy = typer.Typer(no_args_is_help=True, add_completion=False, help="Show and replace the policy of a running fleet.")
 
 
 def nodes(

@@ -16,7 +16,9 @@ _LARGEST_COUNT = 2**31 - 1  # what the message holds
 
 PoolName = Annotated[str, typer.Argument(metavar="POOL", help="The pool's name, as `headrace pools` shows it.")]
 
-override = typer.Typer(no_args_is_help=True, help="Override what a pool's load is taken for, for drills.")
+override = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Override what a pool's load is taken for, for drills."
+)
 
 
 @override.command("set")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -79,6 +80,18 @@ def test_version_and_help(run: Run) -> None:
         "node",
     ):
         assert command in shown.out
+
+
+def test_a_command_imports_only_what_it_needs() -> None:
+    """Each has to be told apart in a process of its own: this one has imported everything."""
+    heavy = {
+        "headrace.cli": ("grpc", "pydantic", "httpx"),
+        "headrace.commands.node": ("controlplane.services", "xds_server"),
+    }
+    for module, not_needed in heavy.items():
+        code = f"import sys, {module}; print(*(name for name in {not_needed!r} if name in sys.modules))"
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert (ended.stdout.strip(), ended.stderr) == ("", ""), module
 
 
 # --- explain -------------------------------------------------------------------------------------------------------

@@ -1,14 +1,12 @@
-"""`headrace up` and the parts that it consists of: `controlplane`, `ext-proc`, `envoy` and `node`."""
+"""`headrace node`: the agent of one engine."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
@@ -19,78 +17,13 @@ from controlplane.http_serving import serving_http
 from controlplane.model import CapacityType
 from headrace.commands.options import ConfigFile, TokenFile, chosen_targets, read_settings
 from headrace.probes import probes
-from headrace.run_controlplane import run_controlplane
-from headrace.run_envoy import envoy_argv
-from headrace.run_ext_proc import run_ext_proc
-from headrace.signals import run_until_stopped
 from headrace.telemetry import new_metrics, telemetry
-from headrace.up import running_system, write_ready_file
 from node_agent.agent import run_until_signalled
 from node_agent.metrics import AgentMetrics
 from node_agent.settings import AgentSettings, check_engine_url, default_node_id, parse_label, parse_model
 from node_agent.vram import read_gpus
 
 T = TypeVar("T")
-
-StateDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--state-dir", metavar="DIR", help="Keeps etcd's data and the ledger over runs; without it they go at the end."
-    ),
-]
-LogDir = Annotated[
-    Path | None,
-    typer.Option("--log-dir", metavar="DIR", help="Logs of the parts go there, not to this terminal."),
-]
-
-
-def up(
-    config: ConfigFile = None,
-    ready_file: Annotated[
-        Path | None,
-        typer.Option("--ready-file", metavar="FILE", help="Gets the addresses as JSON once traffic can flow."),
-    ] = None,
-    state_dir: StateDir = None,
-    log_dir: LogDir = None,
-) -> None:
-    """Run the whole system on this machine: etcd unless one is configured, control plane, filter and Envoy."""
-    settings = read_settings(config)
-    if ready_file is not None:
-        ready_file.unlink(missing_ok=True)  # of a former run, whose addresses are not these
-
-    async def serve() -> None:
-        async with running_system(settings, state_dir=state_dir, log_dir=log_dir) as system:
-            addresses = system.addresses
-            typer.echo(
-                f"Headrace is up: requests to http://{addresses.gateway}, "
-                f"nodes and operators to {addresses.grpc}. Ctrl-C ends it.",
-                err=True,
-            )
-            if ready_file is not None:
-                write_ready_file(ready_file, addresses)
-            await asyncio.Event().wait()
-
-    with telemetry(settings.telemetry, "up"):
-        uvloop.run(run_until_stopped(serve()))
-
-
-def controlplane(config: ConfigFile = None) -> None:
-    """Run one control plane: it registers nodes, forms pools and tells Envoys and filters."""
-    uvloop.run(run_controlplane(read_settings(config)))
-
-
-def ext_proc(
-    config: ConfigFile = None,
-    worker: Annotated[int, typer.Option(min=0, help="Which of `ext_proc.workers` this is, from 0.")] = 0,
-) -> None:
-    """Run one filter worker: it decides about each request by the routing table of a control plane."""
-    uvloop.run(run_ext_proc(read_settings(config), worker))
-
-
-def envoy(config: ConfigFile = None) -> None:
-    """Run Envoy, configured by the control plane over xDS."""
-    argv = envoy_argv(read_settings(config))
-    os.execv(argv[0], argv)  # noqa: S606 - the process becomes Envoy, so that signals and exit status are its own
 
 
 def node(
