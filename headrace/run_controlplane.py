@@ -14,6 +14,7 @@ from controlplane.config.addresses import dialable, is_loopback
 from controlplane.config.load import load_policy_beside
 from controlplane.config.settings import AuthSettings, Settings
 from controlplane.crediting import Crediting
+from controlplane.errors import ConfigurationError
 from controlplane.estimation.estimation import Estimation
 from controlplane.estimation.keys import EstimationKeys
 from controlplane.etcd.client import EtcdClient
@@ -65,6 +66,9 @@ HELD_SECONDS = 2.0
 # What a filter may take to be back at a control plane that has started: its longest wait between two tries, and more.
 FILTERS_BACK_SECONDS = 2.5
 TICK_SECONDS = 1.0
+# Between two lines of the log that say what a control plane waits for before it is ready.
+FIRST_WAITING_TOLD_SECONDS = 2.0
+LONGEST_WAITING_TOLD_SECONDS = 60.0
 # What an agent may take to be back after a long outage: its longest wait between two tries, that before it registers
 # anew, and something for a busy machine.
 COME_BACK_SECONDS = backoff.LONGEST_SECONDS + registry.RE_REGISTER_WITHIN_SECONDS + 3.0
@@ -220,7 +224,9 @@ class ControlPlane:
         """Why it cannot serve; None when it can, also by what it knows while etcd or the ledger is away."""
         if self._stopping:
             return "this control plane is stopping"
-        return "the fleet has not been read from etcd yet" if self._current.value is None else None
+        if self._current.value is not None:
+            return None
+        return f"waiting for etcd: {self._follower.trouble or 'the fleet has not been read from it yet'}"
 
     async def _publish(self, view: View) -> None:
         """Filters learn of a new cluster only when Envoys can lead to it: a request sent sooner would be refused.
@@ -291,8 +297,14 @@ class ControlPlane:
             await self._store.put_policy(document.encode())
 
     async def _become_ready(self) -> None:
-        if self._current.value is None:
-            await self._current.next()
+        wait = FIRST_WAITING_TOLD_SECONDS
+        while self._current.value is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._current.next()
+                    break
+            wait = min(2 * wait, LONGEST_WAITING_TOLD_SECONDS)
+            _log.warning("not ready yet, %s", self.unready())
         await self._set_ready(True)
 
     async def _set_ready(self, ready: bool) -> None:
@@ -425,7 +437,9 @@ def _envoy_status(state: EnvoyState) -> fleet_pb2.EnvoyStatus:
 
 
 async def run_controlplane(settings: Settings) -> None:
-    """Runs until SIGINT or SIGTERM."""
+    """Runs until SIGINT or SIGTERM. Raises ConfigurationError when it is not told where etcd is."""
+    if not settings.etcd.endpoints:
+        raise ConfigurationError(["etcd.endpoints: name one, or use `headrace up`, which runs an etcd of its own"])
     registry_of_metrics = new_metrics()
     metrics = ControlPlaneMetrics(registry_of_metrics)
     with telemetry(settings.telemetry, "controlplane"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -29,15 +29,20 @@ async def stop_requested() -> AsyncIterator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
-async def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
-    """Runs `work` until it ends, or cancels it at the first SIGINT or SIGTERM and waits until it has cleaned up."""
+async def run_until_stopped(work: Coroutine[Any, Any, None], stopping: Callable[[], None] = lambda: None) -> None:
+    """Runs `work` until it ends, or cancels it at the first SIGINT or SIGTERM and waits until it has cleaned up.
+
+    `stopping` is called before it is cancelled.
+    """
     async with stop_requested() as stop:
-        working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+        working, signalled = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
         try:
-            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((working, signalled), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                stopping()
         finally:
-            for task in (working, stopping):
+            for task in (working, signalled):
                 task.cancel()
-            await asyncio.wait((working, stopping))
+            await asyncio.wait((working, signalled))
     if not working.cancelled():
         working.result()

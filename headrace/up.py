@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,8 +29,11 @@ from headrace.credentials import target
 from headrace.one_machine import fit_to_one_machine
 from headrace.supervisor import Part, Supervisor, program
 
+_log = logging.getLogger(__name__)
+
 START_SECONDS = 60.0
 CHECK_SECONDS = 2.0
+FIRST_TOLD_SECONDS = 3.0  # what is waited for, if the start takes longer than usual
 POLL_SECONDS = 0.05
 CONFIG_FILE = "headrace.yaml"
 
@@ -102,8 +106,10 @@ async def _start(settings: Settings, supervisor: Supervisor, state_dir: Path, lo
         argv = [sys.executable, "-m", "headrace", *arguments, "--config", str(file)]
         return program(name, argv, log=_log_file(log_dir, name))
 
+    told = _Told(time.monotonic)
+
     async def until_well(trouble: Callable[[], Awaitable[str | None]]) -> None:
-        await _first(supervisor.failure(), _poll(trouble, deadline, log_dir))
+        await _first(supervisor.failure(), _poll(trouble, deadline, log_dir, told))
 
     await supervisor.add(headrace("control-plane", "controlplane"))
     for worker in range(settings.ext_proc.workers):
@@ -111,7 +117,7 @@ async def _start(settings: Settings, supervisor: Supervisor, state_dir: Path, lo
     # Last, so that it is stopped first: no request meets a system that has half ended.
     await supervisor.add(headrace("envoy", "envoy"))
     control_plane = target(dialable(settings.control_plane.grpc), settings.caller)
-    await until_well(lambda: _trouble_of_grpc(control_plane))
+    await until_well(lambda: _trouble_of_control_plane(control_plane, settings.control_plane.metrics))
     for address in settings.ext_proc.advertise:
         await until_well(partial(_trouble_of_grpc, ControlPlaneTarget(address)))
     await until_well(lambda: _trouble_of_gateway(settings.gateway.address))
@@ -166,6 +172,19 @@ async def _trouble_of_grpc(server: ControlPlaneTarget) -> str | None:
         return None if answer.status == health_pb2.HealthCheckResponse.SERVING else f"{server} is not ready"
 
 
+async def _trouble_of_control_plane(server: ControlPlaneTarget, metrics: str) -> str | None:
+    """Its readiness probe says more than gRPC's health can: that it waits for etcd, and where."""
+    trouble = await _trouble_of_grpc(server)
+    if trouble is None:
+        return None
+    with suppress(httpx.HTTPError):
+        async with httpx.AsyncClient(trust_env=False, timeout=CHECK_SECONDS) as http:
+            answer = await http.get(f"http://{dialable(metrics)}/readyz")
+            if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+                return answer.text.strip()
+    return trouble
+
+
 async def _trouble_of_gateway(gateway: str) -> str | None:
     """Why a request does not go the whole way to Envoy, the filter and back; None when it does."""
     async with httpx.AsyncClient(trust_env=False, timeout=CHECK_SECONDS) as http:
@@ -178,9 +197,27 @@ async def _trouble_of_gateway(gateway: str) -> str | None:
         return None if well else f"the gateway at {gateway} answers {answer.status_code}: {answer.text}"
 
 
-async def _poll(trouble: Callable[[], Awaitable[str | None]], deadline: float, log_dir: Path | None) -> None:
+class _Told:
+    """Says what is waited for, less and less often. `clock` is monotonic, in seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._wait = FIRST_TOLD_SECONDS
+        self._due = clock() + self._wait
+
+    def tell(self, trouble: str) -> None:
+        if self._clock() >= self._due:
+            self._wait *= 2
+            self._due = self._clock() + self._wait
+            _log.info("still starting: %s", trouble)
+
+
+async def _poll(
+    trouble: Callable[[], Awaitable[str | None]], deadline: float, log_dir: Path | None, told: _Told
+) -> None:
     """Another process becomes ready, which sets no event here. `deadline` by the monotonic clock."""
     while (found := await trouble()) is not None:
+        told.tell(found)
         if time.monotonic() > deadline:
             where = f"the logs in {log_dir}" if log_dir else "the logs of its parts"
             raise HeadraceError(f"the system was not up after {START_SECONDS:.0f} s: {found}\n{where} may say why")

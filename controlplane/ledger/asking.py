@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -14,11 +16,15 @@ from controlplane.config.quantities import parse_duration
 from controlplane.digests import session_digest
 from controlplane.ledger.mistakes import Misroute
 from controlplane.messages import timestamp
+from controlplane.model import FormatTier, Reason, Verdict
 from controlplane.policy.identity import tenant_of_name
 from headrace_protos.headrace.v1 import fleet_pb2
 
 _DIGEST = re.compile(r"id:[0-9a-f]{32}")
+_MOST_NAMED = 10
 _TENANT = re.compile(r"(?:name|key):.*")
+
+_Reader = Callable[[str, str, float], dict[str, Any]]
 
 
 class UnreadableError(ValueError):
@@ -41,6 +47,8 @@ def decisions_asked(words: Mapping[str, str], now: float) -> fleet_pb2.ListDecis
                 asked |= read(name, text, now)
             except ValueError as error:
                 raise UnreadableError(name, str(error)) from None
+    if "since" in asked and "until" in asked and asked["since"].ToMicroseconds() >= asked["until"].ToMicroseconds():
+        raise UnreadableError("until", f"{words['until']!r} is no later than since, so that nothing is in between")
     return fleet_pb2.ListDecisionsRequest(**asked)
 
 
@@ -71,9 +79,23 @@ def _status(_: str, text: str, __: float) -> dict[str, Any]:
 
 
 def _mistake(_: str, text: str, __: float) -> dict[str, Any]:
-    if text not in set(Misroute):
-        raise ValueError(f"{text!r} is none of {', '.join(Misroute)}")
-    return {"misroute": text}
+    return {"misroute": _one_of(Misroute, text)}
+
+
+def _closed(kind: type[StrEnum]) -> _Reader:
+    return lambda name, text, _: {name: _one_of(kind, text)}
+
+
+def _one_of(kind: type[StrEnum], text: str) -> str:
+    """One word of a closed list; another would find nothing for ever."""
+    known = [member.value for member in kind]
+    if text in known:
+        return text
+    near = difflib.get_close_matches(text, known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    if len(known) > _MOST_NAMED:
+        raise ValueError(f"{text!r} is none{hint or '; docs/reasons.md lists them all'}")
+    raise ValueError(f"{text!r} is none of {', '.join(known)}{hint}")
 
 
 def _errors(_: str, text: str, __: float) -> dict[str, Any]:
@@ -94,14 +116,14 @@ def _moment(name: str, text: str, now: float) -> dict[str, Timestamp]:
     return {name: timestamp((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())}
 
 
-_READERS: Mapping[str, Callable[[str, str, float], dict[str, Any]]] = {
+_READERS: Mapping[str, _Reader] = {
     "limit": _limit,
     "model": _text,
     "pool": _text,
-    "tier": _text,
+    "tier": _closed(FormatTier),
     "tenant": _tenant,
-    "verdict": _text,
-    "reason": _text,
+    "verdict": _closed(Verdict),
+    "reason": _closed(Reason),
     "mistake": _mistake,
     "status": _status,
     "session": _session,

@@ -8,10 +8,17 @@ reflection are open.
 from __future__ import annotations
 
 import hmac
+import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import grpc
+
+_log = logging.getLogger(__name__)
+
+# Between two lines about refused calls: whoever can reach the port can have calls refused.
+LOG_SECONDS = 10.0
 
 REGISTRY = "/headrace.v1.Registry/"
 WATCH_ROUTING_TABLE = "/headrace.v1.Fleet/WatchRoutingTable"
@@ -20,19 +27,29 @@ ADMIN = "/headrace.v1.Admin/"
 
 
 class BearerTokens(grpc.aio.ServerInterceptor):
-    """Refuses calls without a fitting token with UNAUTHENTICATED, and says which kind is needed, not why it failed."""
+    """Refuses calls without a fitting token with UNAUTHENTICATED, says which kind is needed and which was shown, and
+    logs it, at most one line in LOG_SECONDS. `clock` is monotonic, in seconds."""
 
-    def __init__(self, node_tokens: Iterable[str], operator_tokens: Iterable[str]) -> None:
+    def __init__(
+        self,
+        node_tokens: Iterable[str],
+        operator_tokens: Iterable[str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._operators = tuple(token.encode() for token in operator_tokens)
         self._nodes = tuple(token.encode() for token in node_tokens)
+        self._clock = clock
+        self._logged_at: float | None = None
+        self._not_logged = 0
 
     @property
     def knows_operators(self) -> bool:
         return bool(self._operators)
 
-    def admits_operator(self, authorization: str) -> bool:
-        """Whether this value of an `authorization` header shows an operator token."""
-        return _fits(authorization.encode("utf-8", "replace"), self._operators)
+    def refusal_of_operator(self, authorization: str, call: str) -> str | None:
+        """Why this value of an `authorization` header does not show an operator token; None when it does."""
+        shown = authorization.encode("utf-8", "replace")
+        return None if _fits(shown, self._operators) else self._refusal("operator", shown, call, "HTTP")
 
     async def intercept_service(
         self,
@@ -40,10 +57,35 @@ class BearerTokens(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
         handler = await continuation(handler_call_details)
-        needed, accepted = self._needed(handler_call_details.method)
-        if not accepted or handler is None or _carries(handler_call_details.invocation_metadata, accepted):
+        method = handler_call_details.method
+        needed, accepted = self._needed(method)
+        if not accepted or handler is None:
             return handler
-        return _refusing(handler, f"this call needs `authorization: Bearer <{needed} token>`")
+        shown = _authorization(handler_call_details.invocation_metadata)
+        if _fits(shown, accepted):
+            return handler
+        return _refusing(handler, lambda peer: self._refusal(needed, shown, method, peer))
+
+    def _refusal(self, needed: str, shown: bytes, call: str, peer: str) -> str:
+        """What is said of it; it is logged with who called."""
+        if not shown:
+            found = ""
+        elif needed == "operator" and _fits(shown, self._nodes):
+            found = ", and the one shown is a node's"
+        else:
+            found = ", and the one shown is not known here"
+        self._log(call, peer, f"no {needed} token{found}")
+        return f"this call needs `authorization: Bearer <{needed} token>`{found}"
+
+    def _log(self, call: str, peer: str, why: str) -> None:
+        now = self._clock()
+        if self._logged_at is not None and now - self._logged_at < LOG_SECONDS:
+            self._not_logged += 1
+            return
+        _log.warning(
+            "call refused call=%s peer=%s why=%s others_since_the_last_line=%d", call, peer, why, self._not_logged
+        )
+        self._logged_at, self._not_logged = now, 0
 
     def _needed(self, method: str) -> tuple[str, tuple[bytes, ...]]:
         """The kind of token, and the tokens that do; none means open."""
@@ -54,11 +96,11 @@ class BearerTokens(grpc.aio.ServerInterceptor):
         return "", ()
 
 
-def _carries(metadata: Iterable[tuple[str, str | bytes]], accepted: Iterable[bytes]) -> bool:
+def _authorization(metadata: Iterable[tuple[str, str | bytes]]) -> bytes:
     for name, value in metadata:
         if name == "authorization":
-            return _fits(value.encode() if isinstance(value, str) else value, accepted)
-    return False
+            return value.encode() if isinstance(value, str) else value
+    return b""
 
 
 def _fits(authorization: bytes, accepted: Iterable[bytes]) -> bool:
@@ -68,14 +110,16 @@ def _fits(authorization: bytes, accepted: Iterable[bytes]) -> bool:
     return scheme.lower() == b"bearer" and any(fits)
 
 
-def _refusing(handler: grpc.RpcMethodHandler[Any, Any], message: str) -> grpc.RpcMethodHandler[Any, Any]:
-    """A handler of the same kind that refuses every call."""
+def _refusing(
+    handler: grpc.RpcMethodHandler[Any, Any], message_for: Callable[[str], str]
+) -> grpc.RpcMethodHandler[Any, Any]:
+    """A handler of the same kind that refuses every call; `message_for` is given who calls."""
 
     async def refuse(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, message_for(context.peer()))
 
     async def refuse_stream(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, message_for(context.peer()))
         yield  # pragma: no cover - makes this an async generator
 
     makers = {

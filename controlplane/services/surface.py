@@ -70,10 +70,9 @@ class Surface:
 
     def _refused(self, question: Question) -> Answer | None:
         if self._tokens.knows_operators:
-            if self._tokens.admits_operator(question.headers.get("authorization", "")):
-                return None
-            needed = "this needs `authorization: Bearer <operator token>`"
-            return refusal(401, needed, ("www-authenticate", "Bearer"))
+            shown = question.headers.get("authorization", "")
+            refused = self._tokens.refusal_of_operator(shown, question.path)
+            return None if refused is None else refusal(401, refused, ("www-authenticate", "Bearer"))
         if self._trusts_strangers:
             return None
         return refusal(

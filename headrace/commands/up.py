@@ -12,7 +12,7 @@ import uvloop
 from headrace.commands.options import ConfigFile, read_settings
 from headrace.signals import run_until_stopped
 from headrace.telemetry import telemetry
-from headrace.up import running_system, write_ready_file
+from headrace.up import System, running_system, write_ready_file
 
 StateDir = Annotated[
     Path | None,
@@ -40,17 +40,29 @@ def up(
     if ready_file is not None:
         ready_file.unlink(missing_ok=True)  # of a former run, whose addresses are not these
 
+    came_up = False
+
     async def serve() -> None:
+        nonlocal came_up
         async with running_system(settings, state_dir=state_dir, log_dir=log_dir) as system:
-            addresses = system.addresses
-            typer.echo(
-                f"Headrace is up: requests to http://{addresses.gateway}, "
-                f"nodes and operators to {addresses.grpc}. Ctrl-C ends it.",
-                err=True,
-            )
+            came_up = True
+            typer.echo(_welcome(system, keeps_state=state_dir is not None), err=True)
             if ready_file is not None:
-                write_ready_file(ready_file, addresses)
+                write_ready_file(ready_file, system.addresses)
             await asyncio.Event().wait()
 
     with telemetry(settings.telemetry, "up"):
-        uvloop.run(run_until_stopped(serve()))
+        uvloop.run(run_until_stopped(serve(), stopping=lambda: typer.echo("stopping ...", err=True)))
+    if not came_up:
+        typer.echo("it was stopped before it was up", err=True)
+        raise typer.Exit(1)
+
+
+def _welcome(system: System, *, keeps_state: bool) -> str:
+    addresses, ledger = system.addresses, system.settings.ledger.url
+    kept = "" if keeps_state else " (gone at the end; --state-dir keeps it)"
+    return (
+        f"Headrace is up: requests to http://{addresses.gateway}, nodes and operators to {addresses.grpc}. "
+        "Ctrl-C ends it.\n"
+        f"State is in {system.state_dir}{kept}, decisions in {ledger}."
+    )

@@ -158,7 +158,10 @@ class RegistryClient:
         if error.code() is grpc.StatusCode.NOT_FOUND:
             return UnknownSessionError(text)
         if error.code() in _REFUSALS:
-            return RegistrationError((error.details() or error.code().name).splitlines())
+            details = error.details() or error.code().name
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                details += "; name the file that holds it with --token-file"
+            return RegistrationError(details.splitlines())
         return UnavailableError(text)
 
 

@@ -75,7 +75,9 @@ async def test_ctrl_c_while_it_starts_leaves_nothing_behind(tmp_path: Path, part
         await until(lambda: any(part in argv for argv in descendants(process.pid).values()), 30)
         begun = descendants(process.pid)
         process.send_signal(signal.SIGINT)
-        assert (await ended(process)).status == 0
+        end = await ended(process)
+        assert end.status == 1
+        assert "stopping ...\nit was stopped before it was up\n" in end.out
         await until(lambda: not any(is_running(pid) for pid in begun))
     assert not ready_file.exists()
 
@@ -91,6 +93,19 @@ async def test_an_address_that_is_taken_is_named_and_nothing_is_started(tmp_path
             end = await ended(process)
     assert end.status == 1
     assert f"error: gateway.address: cannot listen on {address}: Address already in use" in end.out
+
+
+async def test_an_etcd_that_does_not_answer_is_named_while_it_is_waited_for(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    said = b""
+    async with started(tmp_path, FREE_PORTS + f'etcd: {{endpoints: ["{address}"]}}\n') as process:
+        assert process.stdout is not None
+        async with asyncio.timeout(60):
+            while b"still starting: waiting for etcd: no connection to etcd at " + address.encode() not in said:
+                said += await process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert (await ended(process)).status == 1
 
 
 async def test_a_part_that_does_not_start_is_named_with_its_last_words(tmp_path: Path) -> None:
@@ -163,11 +178,12 @@ async def test_both_workers_watch_the_table_over_tls_with_a_node_token(secured: 
 
 async def test_operators_need_an_operator_token(secured: Secured) -> None:
     assert (await secured.headrace("nodes")).status == 0
-    for token in ("nodes", "strangers", None):
+    shown = {"nodes": ", and the one shown is a node's", "strangers": ", and the one shown is not known here", None: ""}
+    for token, says in shown.items():
         end = await secured.headrace("nodes", token=token)
         assert (end.status, end.out) == (1, "")
         assert end.err == (
-            "error: this call needs `authorization: Bearer <operator token>`; "
+            f"error: this call needs `authorization: Bearer <operator token>`{says}; "
             "name the file that holds it with --token-file\n"
         )
 

@@ -222,6 +222,14 @@ def test_a_file_that_is_no_text_is_told(run: Run, tmp_path: Path) -> None:
     assert run("config", "check", tmp_path).status == 2
 
 
+def test_a_control_plane_without_etcd_says_what_to_do(run: Run, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("cluster: prod\n")
+    ended = run("controlplane", "-c", config)
+    told = "etcd.endpoints: name one, or use `headrace up`, which runs an etcd of its own\n"
+    assert (ended.status, ended.err) == (2, told)
+
+
 # --- without a control plane ---------------------------------------------------------------------------------------
 
 

@@ -23,8 +23,8 @@ async def test_work_is_cancelled_by_a_signal_and_waited_for(number: signal.Signa
             await asyncio.sleep(0)
             said.append("cleaned up")
 
-    await asyncio.wait_for(run_until_stopped(work()), 10)
-    assert said == ["cleaned up"]
+    await asyncio.wait_for(run_until_stopped(work(), stopping=lambda: said.append("stopping")), 10)
+    assert said == ["stopping", "cleaned up"]
 
 
 async def test_work_that_ends_by_itself_ends_all_and_its_error_is_raised() -> None:

@@ -120,11 +120,33 @@ async def test_a_kind_without_configured_tokens_is_open(
         assert tuple([await code_of(channel, method, None) for method in METHODS]) == codes
 
 
-async def test_a_refusal_says_what_is_needed() -> None:
+@pytest.mark.parametrize(
+    ("shown", "says"),
+    [
+        (None, ""),
+        ("no-such", ", and the one shown is not known here"),
+        (NODE, ", and the one shown is a node's"),
+    ],
+)
+async def test_a_refusal_says_what_is_needed_and_what_was_shown(shown: str | None, says: str) -> None:
+    metadata = () if shown is None else (("authorization", f"Bearer {shown}"),)
     async with serving(*SERVICES, interceptors=[BearerTokens([NODE], [OPERATOR])]) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await fleet_pb2_grpc.FleetStub(channel).ListNodes(fleet_pb2.ListNodesRequest())
-        assert refused.value.details() == "this call needs `authorization: Bearer <operator token>`"
+            await fleet_pb2_grpc.FleetStub(channel).ListNodes(fleet_pb2.ListNodesRequest(), metadata=metadata)
+        assert refused.value.details() == f"this call needs `authorization: Bearer <operator token>`{says}"
+
+
+async def test_refusals_are_logged_now_and_then_without_the_token(caplog: pytest.LogCaptureFixture) -> None:
+    moments = iter((0.0, 1.0, 9.0, 11.0))
+    tokens = BearerTokens([NODE], [OPERATOR], lambda: next(moments))
+    async with serving(*SERVICES, interceptors=[tokens]) as channel:
+        for _ in range(4):
+            assert await code_of(channel, "ListNodes", "Bearer guessed-token") is REFUSED
+    first, second = (record.getMessage() for record in caplog.records if "call refused" in record.getMessage())
+    assert "call=/headrace.v1.Fleet/ListNodes peer=ipv4:127.0.0.1:" in first
+    assert "no operator token, and the one shown is not known here" in first
+    assert second.endswith("others_since_the_last_line=2")
+    assert "guessed-token" not in caplog.text
 
 
 async def test_health_and_reflection_stay_open_and_unknown_methods_unimplemented() -> None:
