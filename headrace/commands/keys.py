@@ -14,7 +14,7 @@ from headrace.credentials import key_secret
 
 KEY_BYTES = 32
 
-keys = typer.Typer(no_args_is_help=True, help="Make API keys.")
+keys = typer.Typer(no_args_is_help=True, add_completion=False, help="Make API keys.")
 
 
 @keys.callback()

@@ -41,6 +41,8 @@ _CAUSES = (
     _Cause(("SI",), 408, "idle_timeout", "The request came to a halt; send it again.", "invalid_request_error"),
 )
 
+CODES = frozenset(cause.code for cause in _CAUSES)
+
 _Mapper = http_connection_manager_pb2.ResponseMapper
 
 

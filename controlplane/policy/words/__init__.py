@@ -10,7 +10,7 @@ from controlplane.policy.words.lists import Topic, WordList
 
 __all__ = ["DEFAULT_WORDS", "WORDS_VERSION", "Topic", "WordList"]
 
-WORDS_VERSION = "2026-12-02"
+WORDS_VERSION = "2026-11-30"
 
 DEFAULT_WORDS: tuple[WordList, ...] = (
     *international.LISTS,

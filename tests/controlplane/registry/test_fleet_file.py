@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -158,3 +160,12 @@ def test_any_list_of_nodes_gives_a_fleet_or_faults(fleet: list[Any]) -> None:
     except ConfigurationError as error:
         faults = error.faults
     assert all(fault.startswith("f.yaml:1: ") for fault in faults)
+
+
+def test_the_fleet_of_the_documents_is_one() -> None:
+    text = (Path(__file__).resolve().parents[3] / "docs" / "operations.md").read_text()
+    documented = re.search(r"```yaml\n(- node_id: .*?)```", text, re.DOTALL)
+    assert documented is not None
+    fleet = load_fleet(documented[1], "operations.md", 1.0)
+    assert [session.spec.node_id for session in fleet.sessions] == ["full-1", "small-1"]
+    assert fleet.loads["small-1"].running == 12

@@ -1,0 +1,40 @@
+"""docs/reasons.md names every reason and every code of an error, each in one row, and none that there is not."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from controlplane.model import Reason
+from xds_server.local_replies import CODES
+from xds_server.routes import UNDECIDED
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCUMENT = (ROOT / "docs" / "reasons.md").read_text()
+
+
+def rows(heading: str) -> list[str]:
+    """The first column of the table below a heading."""
+    section = DOCUMENT.split(f"## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| `([a-z_]+)` \|", section, re.MULTILINE)
+
+
+def codes_in_the_source() -> Iterator[str]:
+    """Of each `Refusal(status, type, code, ...)`."""
+    for folder in ("controlplane", "envoy/ext_proc"):
+        for file in (ROOT / folder).rglob("*.py"):
+            for call in ast.walk(ast.parse(file.read_text())):
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Refusal":
+                    code = call.args[2]
+                    assert isinstance(code, ast.Constant), f"{file}:{call.lineno} has a code that cannot be told"
+                    yield str(code.value)
+
+
+def test_every_reason_has_its_row() -> None:
+    assert sorted(rows("Reasons")) == sorted(Reason)
+
+
+def test_every_code_of_an_error_has_its_row() -> None:
+    assert sorted(rows("Codes of errors")) == sorted({*codes_in_the_source(), *CODES, UNDECIDED})
