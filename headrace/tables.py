@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from controlplane.ledger.mistakes import Misroute
+from controlplane.policy.select import SCORES
+from headrace.columns import Column, show
 from headrace_protos.headrace.v1 import admin_pb2, calibration_pb2, decision_pb2, fleet_pb2, node_pb2
 
 # Of what they ask for no tokens are estimated, or nobody was to answer.
@@ -21,63 +23,81 @@ TIER_STYLES = {"full": "magenta", "quantized": "cyan"}
 PRESSURE_STYLES = {"normal": "green", "elevated": "yellow", "critical": "red"}
 
 
+_NODE_COLUMNS = (
+    Column("node", wraps=True),
+    Column("address", 3),
+    Column("state"),
+    Column("serves", 1, wraps=True),
+    Column("running", 2),
+    Column("waiting", 2),
+    Column("KV cache", 3),
+    Column("engine", 4),
+    Column("hardware", 5),
+    Column("pools", 6, wraps=True),
+)
+
+
 def show_nodes(nodes: Iterable[fleet_pb2.Node]) -> None:
-    table = _table(
-        "node", "address", "state", "serves", "running", "waiting", "KV cache", "engine", "hardware", "pools"
+    show(_console(), _NODE_COLUMNS, map(_node, nodes))
+
+
+def _node(node: fleet_pb2.Node) -> Sequence[str]:
+    spec = node.spec
+    serves = "\n".join(f"{m.id} {m.format} {m.max_context} x {m.max_sequences}" for m in spec.models)
+    has_load = node.HasField("load")
+    return (
+        escape(spec.node_id),
+        escape(spec.address),
+        _state(node),
+        escape(serves),
+        str(node.load.running) if has_load else "?",
+        str(node.load.waiting) if has_load else "?",
+        _share(node.load) if has_load else "?",
+        escape(f"{spec.engine} {spec.engine_version}".strip()),
+        escape(spec.hardware_class or spec.gpu_model or "-"),
+        escape("\n".join(node.pools)),
     )
-    for node in nodes:
-        spec = node.spec
-        serves = "\n".join(f"{m.id} {m.format} {m.max_context} x {m.max_sequences}" for m in spec.models)
-        has_load = node.HasField("load")
-        table.add_row(
-            escape(spec.node_id),
-            escape(spec.address),
-            _state(node),
-            escape(serves),
-            str(node.load.running) if has_load else "?",
-            str(node.load.waiting) if has_load else "?",
-            _share(node.load) if has_load else "?",
-            escape(f"{spec.engine} {spec.engine_version}".strip()),
-            escape(spec.hardware_class or spec.gpu_model or "-"),
-            escape("\n".join(node.pools)),
-        )
-    _print(table)
+
+
+# The names of pools hold their model, tier and context class.
+_POOL_COLUMNS = (
+    Column("pool", wraps=True),
+    Column("model", 9),
+    Column("tier", 8),
+    Column("formats", 4),
+    Column("gain", 6),
+    Column("context", 5),
+    Column("nodes"),
+    Column("sequences", 7),
+    Column("running", 2),
+    Column("waiting", 2),
+    Column("KV cache", 3),
+    Column("pressure", 3, wraps=True),
+    Column("room for", 1),
+)
 
 
 def show_pools(pools: Iterable[fleet_pb2.Pool]) -> None:
-    table = _table(
-        "pool",
-        "model",
-        "tier",
-        "formats",
-        "gain",
-        "context",
-        "nodes",
-        "sequences",
-        "running",
-        "waiting",
-        "KV cache",
-        "pressure",
-        "room for",
+    show(_console(), _POOL_COLUMNS, map(_pool, pools))
+
+
+def _pool(pool: fleet_pb2.Pool) -> Sequence[str]:
+    has_load = pool.HasField("load")
+    return (
+        escape(pool.name),
+        escape(pool.model),
+        f"[{TIER_STYLES.get(pool.tier, 'white')}]{pool.tier}[/]",
+        escape(", ".join(pool.formats)),
+        f"{pool.gain:g}",
+        escape(f"{pool.context_class} ({pool.max_context})"),
+        _ready(pool),
+        str(pool.max_sequences),
+        _marked(str(pool.load.running) if has_load else "?", overridden="running" in pool.overridden),
+        _marked(str(pool.load.waiting) if has_load else "?", overridden="waiting" in pool.overridden),
+        _marked(_share(pool.load) if has_load else "?", overridden="kv_cache_use" in pool.overridden),
+        _marked(_pressures(pool.pressures), overridden="sla_violation_rate" in pool.overridden),
+        str(pool.free) if pool.HasField("free") else "?",
     )
-    for pool in pools:
-        has_load = pool.HasField("load")
-        table.add_row(
-            escape(pool.name),
-            escape(pool.model),
-            f"[{TIER_STYLES.get(pool.tier, 'white')}]{pool.tier}[/]",
-            escape(", ".join(pool.formats)),
-            f"{pool.gain:g}",
-            escape(f"{pool.context_class} ({pool.max_context})"),
-            _ready(pool),
-            str(pool.max_sequences),
-            _marked(str(pool.load.running) if has_load else "?", overridden="running" in pool.overridden),
-            _marked(str(pool.load.waiting) if has_load else "?", overridden="waiting" in pool.overridden),
-            _marked(_share(pool.load) if has_load else "?", overridden="kv_cache_use" in pool.overridden),
-            _marked(_pressures(pool.pressures), overridden="sla_violation_rate" in pool.overridden),
-            str(pool.free) if pool.HasField("free") else "?",
-        )
-    _print(table)
 
 
 def show_overrides(overrides: Iterable[admin_pb2.Override]) -> None:
@@ -94,43 +114,47 @@ def show_overrides(overrides: Iterable[admin_pb2.Override]) -> None:
     _print(table)
 
 
+_DECISION_COLUMNS = (
+    Column("time"),
+    Column("model", 9),
+    Column("verdict", 1),
+    Column("budget", 6),
+    Column("pool", wraps=True),
+    Column("why", wraps=True),
+    Column("status", wraps=True),
+    Column("mistake", 5),
+    Column("node", 4),
+    Column("waited", 7),
+    Column("first byte", 8),
+    Column("whole", 2),
+    Column("tokens", 3),
+)
+
+
 def show_decisions(decisions: Iterable[decision_pb2.RecordedDecision]) -> None:
-    table = _table(
-        "time",
-        "model",
-        "verdict",
-        "budget",
-        "pool",
-        "why",
-        "status",
-        "mistake",
-        "node",
-        "waited",
-        "first byte",
-        "whole",
-        "tokens",
+    show(_console(), _DECISION_COLUMNS, map(_decision, decisions))
+
+
+def _decision(recorded: decision_pb2.RecordedDecision) -> Sequence[str]:
+    made, outcome = recorded.decision, recorded.outcome
+    return (
+        recorded.time.ToDatetime().strftime("%H:%M:%S"),
+        escape(made.model or "-"),
+        verdict(made),
+        budget(made),
+        escape(made.pool or "-"),
+        _marked(
+            escape(", ".join(made.reasons)) or "the filter was not asked",
+            overridden=any(alternative.overridden for alternative in made.alternatives),
+        ),
+        status(outcome),
+        mistake(recorded) or "-",
+        escape(outcome.node_id or outcome.upstream or "-"),
+        _milliseconds(made.waited_seconds) if made.waited_seconds else "-",
+        _milliseconds(outcome.first_byte_seconds) if outcome.HasField("first_byte_seconds") else "-",
+        _milliseconds(outcome.duration_seconds),
+        tokens(outcome),
     )
-    for recorded in decisions:
-        decision, outcome = recorded.decision, recorded.outcome
-        table.add_row(
-            recorded.time.ToDatetime().strftime("%H:%M:%S"),
-            escape(decision.model or "-"),
-            verdict(decision),
-            budget(decision),
-            escape(decision.pool or "-"),
-            _marked(
-                escape(", ".join(decision.reasons)) or "the filter was not asked",
-                overridden=any(alternative.overridden for alternative in decision.alternatives),
-            ),
-            status(outcome),
-            mistake(recorded) or "-",
-            escape(outcome.node_id or outcome.upstream or "-"),
-            _milliseconds(decision.waited_seconds) if decision.waited_seconds else "-",
-            _milliseconds(outcome.first_byte_seconds) if outcome.HasField("first_byte_seconds") else "-",
-            _milliseconds(outcome.duration_seconds),
-            tokens(outcome),
-        )
-    _print(table)
 
 
 def decision(recorded: decision_pb2.RecordedDecision) -> str:
@@ -192,7 +216,8 @@ def show_status(status: fleet_pb2.GetStatusResponse) -> None:
         console.print(f"[yellow]{condition.name}[/]: {escape(condition.message)}", soft_wrap=True)
 
 
-def show_explanation(decision: decision_pb2.Decision) -> None:
+def show_explanation(decision: decision_pb2.Decision, weights: Mapping[str, float]) -> None:
+    """`weights` are those of the pools' marks, by name."""
     console = _console()
     where = f"[bold]{escape(decision.pool)}[/]" if decision.pool else "[bold]nowhere[/]"
     goes = f"waits for {escape(' or '.join(decision.waits_for))}" if decision.waits_for else f"goes to {where}"
@@ -226,14 +251,7 @@ def show_explanation(decision: decision_pb2.Decision) -> None:
         console.print(f"\nbudget: {_budget_in_words(decision.budget)}")
     if decision.alternatives:
         console.print("\npools:")
-        scores = list(dict.fromkeys(name for a in decision.alternatives for name in a.scores))
-        table = _table("pool", "total", *scores, "excluded by")
-        for alternative in sorted(decision.alternatives, key=lambda a: -a.total):
-            marks = [f"{alternative.scores[name]:.2f}" if name in alternative.scores else "" for name in scores]
-            total = "" if alternative.excluded_by else f"{alternative.total:.2f}"
-            name = _marked(escape(alternative.pool), overridden=bool(alternative.overridden))
-            table.add_row(name, total, *marks, escape(alternative.excluded_by))
-        _print(table, console)
+        _show_alternatives(console, decision.alternatives, weights)
     for change in decision.would_change:
         console.print(f"- {escape(change)}")
 
@@ -247,6 +265,24 @@ def _budget_in_words(budget: decision_pb2.Budget) -> str:
         f"many counted, {budget.ratio:.3g} bytes per token ({rests_on})\n"
         f"output: {escape(budget.output_from)}"
     )
+
+
+def _show_alternatives(
+    console: Console, alternatives: Sequence[decision_pb2.Alternative], weights: Mapping[str, float]
+) -> None:
+    """Each mark times its weight, so that they add up to the total. What gives no pool anything is left out."""
+    scores = [n for n, _ in SCORES if any(a.scores.get(n, 0.0) * weights.get(n, 0.0) for a in alternatives)]
+    columns = [Column("pool", wraps=True), Column("total")]
+    columns += [Column(f"{name}\n0 to {weights[name]:g}") for name in scores]
+    rows = []
+    for alternative in sorted(alternatives, key=lambda found: -found.total):
+        pool = _marked(escape(alternative.pool), overridden=bool(alternative.overridden))
+        if alternative.excluded_by:
+            rows.append((f"{pool}\n[dim]{escape(alternative.excluded_by)}[/]", "-", *("" for _ in scores)))
+        else:
+            parts = (f"{alternative.scores[name] * weights[name]:.2f}" for name in scores)
+            rows.append((pool, f"{alternative.total:.2f}", *parts))
+    show(console, columns, rows)
 
 
 def verdict(decision: decision_pb2.Decision) -> str:
@@ -408,7 +444,7 @@ def _console() -> Console:
     """At full width where the output is not a terminal, so that a pipe gets every word."""
     console = Console()
     if not console.is_terminal:
-        console.width = 400
+        console.width = 2000
     return console
 
 

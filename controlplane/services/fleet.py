@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from dataclasses import asdict
 from typing import Any
 
 import grpc
@@ -144,7 +145,8 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
             lambda cluster: free_of(cluster, self._rooms.value) != 0,
             FormatTier(request.pinned) if request.pinned else None,
         )
-        return fleet_pb2.ExplainResponse(decision=decision_message(decision))
+        weights = asdict(view.table.policy.selection.weights)
+        return fleet_pb2.ExplainResponse(decision=decision_message(decision), weights=weights)
 
     async def ListDecisions(  # noqa: N802
         self, request: fleet_pb2.ListDecisionsRequest, context: grpc.aio.ServicerContext[Any, Any]

@@ -88,6 +88,7 @@ def decisions(
 
 async def _follow(target: ControlPlaneTarget, request: fleet_pb2.ListDecisionsRequest, *, as_json: bool) -> None:
     """Until the control plane goes, or Ctrl-C."""
+    told_live = False
     async with target.open() as channel:
         stub = fleet_pb2_grpc.FleetStub(channel)
         stream = stub.FollowDecisions(fleet_pb2.FollowDecisionsRequest(filter=request), metadata=target.metadata)
@@ -99,6 +100,9 @@ async def _follow(target: ControlPlaneTarget, request: fleet_pb2.ListDecisionsRe
                 for recorded in answer.decisions:
                     line = json.dumps(as_fields(recorded), ensure_ascii=False) if as_json else tables.decision(recorded)
                     tables.show_line(line, markup=not as_json)
+                if request.limit and not told_live:
+                    told_live = True
+                    typer.echo("--- these were before; what follows is live ---", err=True)
         except grpc.aio.AioRpcError as error:
             raise told(error, target) from None
 

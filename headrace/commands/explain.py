@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -62,6 +64,7 @@ def explain(
         decision = decision_message(
             explain_request(request, table, lambda cluster: free_of(cluster, rooms) != 0, pinned)
         )
+        weights: Mapping[str, float] = asdict(policy.selection.weights)
     else:
         target = chosen_target(config, control_plane, token_file)
         message = fleet_pb2.ExplainRequest(
@@ -71,11 +74,12 @@ def explain(
             body=request.body,
             pinned=pinned or "",
         )
-        decision = call(target, fleet_pb2_grpc.FleetStub, lambda s: s.Explain, message).decision
+        answer = call(target, fleet_pb2_grpc.FleetStub, lambda s: s.Explain, message)
+        decision, weights = answer.decision, answer.weights
     if json:
         print_json(decision)
     else:
-        tables.show_explanation(decision)
+        tables.show_explanation(decision, weights)
 
 
 def _read_body(file: Path | None) -> bytes:

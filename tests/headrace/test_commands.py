@@ -86,7 +86,7 @@ def test_a_command_imports_only_what_it_needs() -> None:
     """Each has to be told apart in a process of its own: this one has imported everything."""
     heavy = {
         "headrace.cli": ("grpc", "pydantic", "httpx"),
-        "headrace.commands.node": ("controlplane.services", "xds_server"),
+        "headrace.commands.node": ("controlplane.services", "controlplane.publisher"),
     }
     for module, not_needed in heavy.items():
         code = f"import sys, {module}; print(*(name for name in {not_needed!r} if name in sys.modules))"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from headrace import tables
@@ -103,7 +105,7 @@ def test_what_is_overridden_stands_out(capsys: pytest.CaptureFixture[str]) -> No
     decision = decision_pb2.Decision(reasons=["spilled_under_load"], alternatives=alternatives)
     tables.show_decisions([decision_pb2.RecordedDecision(decision=decision)])
     assert "spilled_under_load OVERRIDDEN" in capsys.readouterr().out
-    tables.show_explanation(decision)
+    tables.show_explanation(decision, {"room": 16.0})
     out = capsys.readouterr().out
     assert "[b]p OVERRIDDEN" in out
     assert out.count("OVERRIDDEN") == 1
@@ -196,7 +198,7 @@ def test_an_explanation_shows_every_part(capsys: pytest.CaptureFixture[str]) -> 
     decision.budget.MergeFrom(decision_pb2.Budget(likely_prompt_tokens=8, rests_on="learned", samples=42))
     decision.alternatives.add(pool="llama/full", total=0.75, scores={"room": 0.5})
     decision.alternatives.add(pool="llama/quantized", excluded_by="pin")
-    tables.show_explanation(decision)
+    tables.show_explanation(decision, {})
     out = capsys.readouterr().out
     for word in ("pass: chat of llama goes to llama/full", "sensitive, score 2.5", "+1.5", "temperature is 0"):
         assert word in out
@@ -216,7 +218,9 @@ def test_waiting_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     waited = decision_pb2.Decision(pool="p", waited_seconds=2.25)
     tables.show_decisions([decision_pb2.RecordedDecision(decision=waited), decision_pb2.RecordedDecision()])
     assert capsys.readouterr().out.count("2250 ms") == 1
-    tables.show_explanation(decision_pb2.Decision(action="queue", endpoint="chat", model="m", waits_for=["p", "[b]q"]))
+    tables.show_explanation(
+        decision_pb2.Decision(action="queue", endpoint="chat", model="m", waits_for=["p", "[b]q"]), {}
+    )
     assert "queue: chat of m waits for p or [b]q" in capsys.readouterr().out
     tables.show_pools([fleet_pb2.Pool(name="p", free=0), fleet_pb2.Pool(name="q")])
     _, known, unknown = capsys.readouterr().out.splitlines()
@@ -246,3 +250,61 @@ def test_the_share_of_answers_that_taught_nothing_of_tokens_is_shown(capsys: pyt
     tables.show_status(fleet_pb2.GetStatusResponse(usage=usage))
     out = capsys.readouterr().out
     assert "25% of 40 answered requests taught nothing of tokens: 9 no usage (streamed), 1 implausible" in out
+
+
+def test_the_marks_of_pools_add_up_and_keep_their_order(capsys: pytest.CaptureFixture[str]) -> None:
+    decision = decision_pb2.Decision()
+    scores = {"headroom": 0.5, "tier": 1.0, "fidelity": 0.0, "room": 1.0}
+    decision.alternatives.add(pool="p", total=24.1, scores=scores)
+    decision.alternatives.add(pool="q", excluded_by="other_tier")
+    weights = {"headroom": 0.2, "tier": 8.0, "fidelity": 0.02, "room": 16.0}
+    for _ in range(3):
+        tables.show_explanation(decision, weights)
+        names, most, one, *_ = capsys.readouterr().out.partition("pools:\n")[2].splitlines()
+        assert names.split() == ["room", "tier", "headroom"]
+        assert most.split() == ["pool", "total", "0", "to", "16", "0", "to", "8", "0", "to", "0.2"]
+        assert one.split() == ["p", "24.10", "16.00", "8.00", "0.10"]
+
+
+POOL = "llama-3.1-8b/quantized/short/on_demand"
+RECORDED = decision_pb2.RecordedDecision(
+    decision=decision_pb2.Decision(
+        model="llama-3.1-8b", pool=POOL, reasons=["tolerant_prefers_quantized", "preference_unknown"]
+    ),
+    outcome=decision_pb2.Outcome(
+        status=503, flags=["downstream_connection_termination"], node_id="gpu-node-17", duration_seconds=1.25
+    ),
+)
+RECORDED.decision.sensitivity.verdict = "tolerant"
+RECORDED.decision.budget.prompt_tokens = 1200
+
+
+@pytest.mark.parametrize(("width", "left_out"), [(80, 10), (120, 5), (170, 0)])
+def test_no_cell_is_broken_up_in_a_terminal_of_any_width(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, left_out: int
+) -> None:
+    """`left_out` is how many columns of decisions go at most."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    spec = node_pb2.NodeSpec(node_id="gpu-node-17", address="10.20.30.40:8000", engine="vllm", engine_version="0.11.0")
+    spec.models.add(id="llama-3.1-8b", format="int4-awq", max_context=32768, max_sequences=256)
+    node = fleet_pb2.Node(spec=spec, ready=True, load=node_pb2.LoadReport(running=3), pools=[POOL])
+    pool = fleet_pb2.Pool(
+        name=POOL, model="llama-3.1-8b", tier="quantized", formats=["int4-awq"], ready_nodes=2, nodes=3
+    )
+    lists = {
+        "decisions": lambda: tables.show_decisions([RECORDED]),
+        "nodes": lambda: tables.show_nodes([node]),
+        "pools": lambda: tables.show_pools([pool]),
+    }
+    for kind, show in lists.items():
+        show()
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+        lines = plain.splitlines()
+        assert all(len(line.rstrip()) <= width for line in lines), (kind, plain)
+        for word in {"decisions": ("tolerant", "503"), "nodes": ("gpu-node-17", "ready"), "pools": ("2/3",)}[kind]:
+            assert word in plain, plain
+        missing = next((line for line in lines if line.startswith("not shown: ")), "")
+        if kind == "decisions":
+            assert missing.count(",") + bool(missing) <= left_out, plain
+            assert len(lines) <= 6, plain
