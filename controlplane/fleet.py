@@ -104,13 +104,14 @@ def pools_of(spec: NodeSpec, policy: Policy) -> tuple[str, ...]:
 def _pool_name(spec: NodeSpec, model: ServedModel, policy: Policy) -> str:
     """`model/tier/context class/capacity type`, and `=name` where the engine knows the model by another name.
 
-    Model ids hold neither `@` nor `=` (registration refuses them), so that names stay distinct.
+    Model ids hold neither `@` nor `=` (registration refuses them), and an engine's name is written without `@`, so that
+    names stay distinct, also of a pool's clusters.
     """
     tier = tier_of(model.format, policy.formats)
     context_class = context_class_of(model.max_context, policy.context_classes)
     name = f"{model.id}/{tier}/{context_class}/{spec.capacity_type}"
     served = served_name(model)
-    return name if served == model.id else f"{name}={served}"
+    return name if served == model.id else f"{name}={served.replace('%', '%25').replace('@', '%40')}"
 
 
 def served_name(model: ServedModel) -> str:

@@ -266,8 +266,11 @@ def _read(ask: Ask, candidates: tuple[Candidate, ...], table: RoutingTable, pin:
         if pin is not None and not repinned:
             return need_of_session(pin, tokens, usable)
         if preference := stated_preference(ask, table):
-            return need_of_preference(*preference, tokens, usable, rules)
-        return need_of(sensitivity.verdict, tokens, usable, rules)
+            need = need_of_preference(*preference, tokens, usable, rules)
+        else:
+            need = need_of(sensitivity.verdict, tokens, usable, rules)
+        # Free to go to either tier, it may get the lost one all the same, and be refused by an engine that it knows.
+        return replace(need, goes_on_in=pin.tier, since=pin.since) if pin is not None else need
 
     reasons = (Reason.TIER_UNAVAILABLE,) if repinned else ()
     return _Read(need_from, sensitivity, budget, pin, reasons + disregarded(ask, table, None if repinned else pin))
@@ -318,7 +321,7 @@ def _capped(budget: Budget | None, limit: int | None, choices: int) -> Budget | 
 
 
 def _cluster(pool: Pool, need: Need) -> str:
-    if not need.goes_on:
+    if not need.goes_on(pool):
         return pool.open_cluster
     return pool.name if pool.settled_nodes or not pool.ready_nodes else pool.since_cluster
 

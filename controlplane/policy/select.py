@@ -21,8 +21,8 @@ class Need:
 
     `tier` is required, `preferred_tier` only preferred; None is no matter. Where `must_pay`, the preference is for
     those of its pools that gain enough. A pool must hold `tokens` in one sequence. `preferred_rank` is the smallest
-    context class that serves. `reasons` say why. What `goes_on` is a later request of a session that began at
-    `since` or after: it is for nodes that have settled, or that it was new to.
+    context class that serves. `reasons` say why. `goes_on_in` is the tier that the session of a later request is pinned
+    to, since `since`: there it is for nodes that have settled, or that it was new to.
     `qos` is what its QoS tier asks for where tiers are governed.
     """
 
@@ -32,9 +32,13 @@ class Need:
     preferred_rank: int
     reasons: tuple[Reason, ...]
     must_pay: bool = False
-    goes_on: bool = False
+    goes_on_in: FormatTier | None = None
     since: float = 0.0
     qos: QosNeed | None = None
+
+    def goes_on(self, pool: Pool) -> bool:
+        """Whether its session may have been served by the pool's nodes before they registered anew."""
+        return pool.tier is self.goes_on_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ def holds_the_request(need: Need, candidate: Candidate) -> bool:
 
 def is_settled(need: Need, candidate: Candidate) -> bool:
     pool = candidate.pool
-    return not need.goes_on or pool.settled_nodes > 0 or need.since >= pool.quiesces_since > 0
+    return not need.goes_on(pool) or pool.settled_nodes > 0 or need.since >= pool.quiesces_since > 0
 
 
 def is_for_the_qos_tier(need: Need, candidate: Candidate) -> bool:
@@ -216,7 +220,7 @@ def _reasons_of(
     reasons: list[Reason] = []
     if need.qos is not None and need.qos.prefers_spot:
         reasons.append(Reason.SPOT_EVICTED if chosen.on_demand else Reason.SPOT_PREFERRED)
-    if need.goes_on and chosen.pool.quiescing_nodes and chosen.pool.settled_nodes:
+    if need.goes_on(chosen.pool) and chosen.pool.quiescing_nodes and chosen.pool.settled_nodes:
         reasons.append(Reason.SETTLED_NODES_ONLY)
     if tier(need, chosen) < 1.0:
         served = any(c.tier is need.preferred_tier for c in serving)
@@ -288,7 +292,7 @@ def need_of_unclassified(candidates: tuple[Candidate, ...]) -> Need:
 def need_of_session(pin: Pin, tokens: int, candidates: tuple[Candidate, ...]) -> Need:
     """Of a session's later request: its tier, even if it has to wait there or does not fit."""
     need = _need(pin.tier, pin.tier, tokens, candidates, reason=Reason.SESSION_PINNED)
-    return replace(need, goes_on=True, since=pin.since)
+    return replace(need, goes_on_in=pin.tier, since=pin.since)
 
 
 def need_of(verdict: Verdict, tokens: int, candidates: tuple[Candidate, ...], rules: SelectionRules) -> Need:

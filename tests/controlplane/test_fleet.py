@@ -46,6 +46,9 @@ def test_nodes_alike_form_one_pool() -> None:
         (node("a", capacity_type=CapacityType.SPOT), "llama/full/short/spot"),
         (serving(node("a", "int4-awq"), served_name="llama-awq"), "llama/quantized/short/on_demand=llama-awq"),
         (serving(node("a"), served_name="llama"), "llama/full/short/on_demand"),
+        # An `@` sets what a cluster is for apart from its pool's name.
+        (serving(node("a"), served_name="x@all"), "llama/full/short/on_demand=x%40all"),
+        (serving(node("a"), served_name="x%40all"), "llama/full/short/on_demand=x%2540all"),
     ],
 )
 def test_a_pool_is_named_by_all_in_which_its_nodes_are_alike(session: NodeSession, pool: str) -> None:

@@ -556,6 +556,19 @@ def test_a_session_that_goes_to_the_other_tier_has_nothing_there_and_is_new() ->
     assert Reason.TIER_UNAVAILABLE in decision.reasons
 
 
+def test_a_session_that_gets_its_lost_tier_all_the_same_still_goes_on_there() -> None:
+    """It has outgrown the tier, fits into the other one, and may not go there."""
+    stays = Policy(selection=SelectionRules(sensitive_may_use_quantized=False))
+    grown = make_chat("Write Python code. " * 4000, temperature=0)
+    other = make_pool("quantized", "long")
+    settled = decide(grown, make_table(quiescing("full", nodes=1), other, policy=stays), Pin(FULL))
+    assert {Reason.TIER_UNAVAILABLE, Reason.EXCEEDS_EVERY_CONTEXT} <= set(settled.reasons)
+    assert settled.cluster == "llama/full/short/on_demand"
+    none_settled = make_table(quiescing("full", nodes=2), other, policy=stays)
+    assert decide(grown, none_settled, Pin(FULL)).reasons[0] is Reason.TIER_QUIESCING
+    assert decide(grown, none_settled, Pin(FULL, since=100.0)).cluster == "llama/full/short/on_demand@100000"
+
+
 def test_what_pins_do_not_bind_may_use_all_nodes() -> None:
     table = make_table(quiescing("full", nodes=2))
     ask = make_ask({"model": "llama", "input": "x"}, "/v1/embeddings")
