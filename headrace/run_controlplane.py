@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import aclosing, suppress
 from importlib import metadata
 
@@ -96,6 +96,7 @@ class ControlPlane:
             quiescence=lambda: self._policy.sessions.quiescence,
             until_heard=self._until_heard,
             until_left=self._until_left,
+            known=self._known_sessions,
             ours=_ports(settings),
         )
         self._follower = FleetFollower(
@@ -282,6 +283,10 @@ class ControlPlane:
         """The policy in force; the configured one until the fleet has been read."""
         view = self._current.value
         return view.table.policy if view else self._settings.policy
+
+    def _known_sessions(self) -> Iterable[NodeSession]:
+        state = self._follower.state
+        return state.sessions.values() if state else ()
 
     def _violation_rates(self) -> Rates:
         return {key: found.rate for key, found in self._sla.rates(time.monotonic()).items()}

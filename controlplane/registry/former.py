@@ -20,10 +20,11 @@ from headrace_protos.etcd import rpc_pb2
 
 @dataclass(frozen=True, slots=True)
 class Quiescence:
-    """As in NodeSession; both 0 for none."""
+    """As in NodeSession; both 0 for none. It `begins` now, or is what is left of a former one."""
 
     since: float = 0.0
     until: float = 0.0
+    begins: bool = False
 
 
 def quiescence_of(spec: NodeSpec, formers: Iterable[NodeSession], rules: QuiescenceRules, now: float) -> Quiescence:
@@ -38,7 +39,7 @@ def quiescence_of(spec: NodeSpec, formers: Iterable[NodeSession], rules: Quiesce
     if rules.exempt_same_engine and all(is_same_engine(former.spec, spec) for former in formers):
         left = max(former.settles_at for former in formers)
         return Quiescence(max(former.quiesces_since for former in formers), left) if left > now else Quiescence()
-    return Quiescence(now, now + rules.seconds)
+    return Quiescence(now, now + rules.seconds, begins=True)
 
 
 def is_same_engine(former: NodeSpec, spec: NodeSpec) -> bool:

@@ -6,7 +6,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -17,7 +17,7 @@ from controlplane.etcd.records import Record, delete, exists, get, mod_revision_
 from controlplane.model import NodeLoad, NodeSession, NodeSpec, Override
 from controlplane.policy.settings import FormatRules, QuiescenceRules
 from controlplane.registry.codec import LoadRecord, decode_session, encode
-from controlplane.registry.former import Ending, LastSessions, quiescence_of, takes_the_same_requests
+from controlplane.registry.former import Ending, LastSessions, Quiescence, quiescence_of, takes_the_same_requests
 from controlplane.registry.keys import Keys
 from controlplane.registry.validate import check_load, checked
 from headrace_protos.etcd import rpc_pb2
@@ -48,7 +48,8 @@ class NodeStore:
     that sends no heartbeat; `ours` are addresses of Headrace's own ports, where no engine can be. `quiescence` gives
     the rules in force. Before a node registers anew, `until_heard` waits until those who lead requests hear of changes,
     and `until_left` until what is not for a session any more, as it is then, is not sent to it; both for a bounded
-    time. Every method raises UnavailableError when etcd does not answer.
+    time. Every method raises UnavailableError when etcd does not answer. `known` gives the node sessions that this
+    process sees in etcd.
 
     `clock` gives monotonic seconds, `wall_clock` Unix seconds.
     """
@@ -63,6 +64,7 @@ class NodeStore:
         quiescence: Callable[[], QuiescenceRules] = QuiescenceRules,
         until_heard: Callable[[], Awaitable[None]] = _nobody_is_led_here,
         until_left: Callable[[NodeSession], Awaitable[None]] = _nobody_is_led_here,
+        known: Callable[[], Iterable[NodeSession]] = tuple,
         ours: Collection[str] = (),
         new_session_id: Callable[[], str] = lambda: secrets.token_hex(16),
         clock: Callable[[], float] = time.monotonic,
@@ -75,6 +77,8 @@ class NodeStore:
         self._until_heard = until_heard
         self._until_left = until_left
         self._last = LastSessions(client, keys, quiescence)
+        self._known = known
+        self._latest_since = 0.0
         self._ours = frozenset(ours)
         # etcd looks for leases that have run out twice a second: a second less, and nodes leave within the time told.
         self._lease_seconds = max(1, lease_seconds - 1)
@@ -92,12 +96,12 @@ class NodeStore:
         the address.
         """
         spec = checked(spec, self._formats(), self._ours)
-        await self._take_out(spec)
+        taken_out_at = await self._take_out(spec)
         granted_at = self._clock()
         lease_id = await self._client.grant_lease(self._lease_seconds)
         session = NodeSession(self._new_session_id(), spec, registered_at=self._wall_clock(), lease_id=lease_id)
         try:
-            session, former = await self._install(session)
+            session, former = await self._install(session, taken_out_at)
         except HeadraceError:
             # With the lease goes what etcd may have written without being able to say so, and then followers delete
             # what it remembers.
@@ -203,38 +207,56 @@ class NodeStore:
 
     # --- parts -----------------------------------------------------------------------------------------------------
 
-    async def _take_out(self, spec: NodeSpec) -> None:
+    async def _take_out(self, spec: NodeSpec) -> float | None:
         """Has a node that registers anew leave first, so that requests meant for its former session do not reach it as
         what it is now. One that serves the same keeps to new sessions, any other one drains.
 
         Also a session whose lease has ended may be led to still: after an outage it is shown until it comes back.
+
+        Returns since when it is led only sessions that are new to it, as it will be then; None for not yet.
         """
         key = self._keys.node(spec.node_id)
         reading = [get(key), get(self._keys.address(spec.address)), *self._last.reading(spec)]
         live, holder, *last = (await self._client.transact([], reading)).records
         if holder is not None and holder.value != spec.node_id.encode():
-            return  # refused when it is installed
+            return None  # refused when it is installed
         former = decode_session(live) if live else decode_session(last[0]) if last[0] and not last[0].lease_id else None
         if former is None or former.draining:
-            return
-        now, rules = self._wall_clock(), self._quiescence()
-        due = quiescence_of(spec, [former, *self._last.found(last)], rules, now)
-        if due.until <= max(now, former.settles_at):
-            return
+            return None
+        now, formers = self._wall_clock(), [former, *self._last.found(last)]
+        if not quiescence_of(spec, formers, self._quiescence(), now).begins:
+            return None
+        await self._until_heard()
+        due = self._due(spec, formers, self._wall_clock())
+        stays = takes_the_same_requests(former.spec, spec)
         leaving = (
-            replace(former, settles_at=due.until, quiesces_since=due.since)
-            if takes_the_same_requests(former.spec, spec)
-            else replace(former, draining=True)
+            replace(former, settles_at=due.until, quiesces_since=due.since) if stays else replace(former, draining=True)
         )
         lease_id = live.lease_id if live else await self._client.grant_lease(self._lease_seconds)
-        await self._until_heard()
         unchanged = mod_revision_is(key, live.mod_revision if live else 0)
         with suppress(LeaseNotFoundError):  # it has just ended by itself
             if (await self._client.transact([unchanged], [put(key, encode(leaving), lease_id)])).succeeded:
                 await self._until_left(leaving)
+                return due.since if stays else None
+        return None
 
-    async def _install(self, session: NodeSession) -> tuple[NodeSession, Record | None]:
-        """Writes a new session in place of the node's former one; gives it as written, and the former one's record."""
+    def _due(self, spec: NodeSpec, formers: Iterable[NodeSession], now: float) -> Quiescence:
+        """As `quiescence_of`, but what begins now begins later than all that is known, whatever clocks say: one may
+        have been set back, or be behind another control plane's."""
+        formers = tuple(formers)
+        due = quiescence_of(spec, formers, self._quiescence(), now)
+        if not due.begins:
+            return due
+        latest = max((session.quiesces_since for session in (*formers, *self._known())), default=0.0)
+        # In whole milliseconds, by which clusters are named.
+        self._latest_since = math.ceil(1000 * max(now, latest + 0.001, self._latest_since + 0.001)) / 1000
+        return replace(due, since=self._latest_since)
+
+    async def _install(self, session: NodeSession, taken_out_at: float | None) -> tuple[NodeSession, Record | None]:
+        """Writes a new session in place of the node's former one; gives it as written, and the former one's record.
+
+        Sessions that have begun since `taken_out_at` know the node as it is now.
+        """
         spec = session.spec
         node_key, address_key = self._keys.node(spec.node_id), self._keys.address(spec.address)
         reading = [get(node_key), get(address_key), *self._last.reading(spec)]
@@ -244,8 +266,9 @@ class NodeStore:
                 raise AddressTakenError(spec.address, holder.value.decode())
             replaced = decode_session(former) if former else None
             formers = [each for each in (replaced, *self._last.found(last)) if each is not None]
-            due = quiescence_of(spec, formers, self._quiescence(), session.registered_at)
-            session = replace(session, settles_at=due.until, quiesces_since=due.since)
+            due = self._due(spec, formers, session.registered_at)
+            since = due.since if taken_out_at is None else min(due.since, taken_out_at)
+            session = replace(session, settles_at=due.until, quiesces_since=since)
             moved = [f for f in formers[:1] if f.spec.node_id == spec.node_id and f.spec.address != spec.address]
             ending = await self._last.moving(moved[0]) if moved else Ending()
             outcome = await self._client.transact(

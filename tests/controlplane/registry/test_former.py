@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
 import pytest
@@ -26,7 +26,8 @@ EXEMPTING = QuiescenceRules(seconds=60, exempt_same_engine=True)
 SAME = replace(node(), engine_instance="started 1")
 
 
-NONE, ANEW, REST = Quiescence(), Quiescence(NOW, NOW + 60), Quiescence(NOW - 40, NOW + 20)
+NONE, REST = Quiescence(), Quiescence(NOW - 40, NOW + 20)
+ANEW = Quiescence(NOW, NOW + 60, begins=True)
 
 
 def session(spec: NodeSpec, quiescence: Quiescence = NONE) -> NodeSession:
@@ -87,7 +88,10 @@ def store(
     client: EtcdClient,
     rules: QuiescenceRules = RULES,
     until_left: Callable[[NodeSession], Awaitable[None]] = nobody,
+    *,
     lease_seconds: int = 10,
+    known: Callable[[], Iterable[NodeSession]] = tuple,
+    wall_clock: Callable[[], float] = lambda: NOW,
 ) -> NodeStore:
     numbers = itertools.count(1)
     return NodeStore(
@@ -98,7 +102,8 @@ def store(
         quiescence=lambda: rules,
         until_left=until_left,
         new_session_id=lambda: f"s{next(numbers)}",
-        wall_clock=lambda: NOW,
+        known=known,
+        wall_clock=wall_clock,
     )
 
 
@@ -205,6 +210,48 @@ async def test_a_node_that_will_serve_the_same_keeps_new_sessions_meanwhile(clie
     await nodes.register(node())
     await nodes.register(node())
     assert leaving.seen == [("s1", False, NOW + 60)]
+
+
+async def test_sessions_that_begin_while_the_former_session_leaves_know_the_node_that_comes(
+    client: EtcdClient,
+) -> None:
+    """Else each of them would be refused from its second request on."""
+    clock, marked = itertools.count(NOW), []
+
+    async def leaving(session: NodeSession) -> None:
+        marked.append(session.quiesces_since)
+
+    nodes = store(client, until_left=leaving, wall_clock=lambda: next(clock))
+    await nodes.register(node())
+    again = await nodes.register(node())
+    assert marked == [again.quiesces_since]
+    assert again.settles_at == again.registered_at + 60
+    other = await nodes.register(node(format="int4-awq"))  # such sessions did not begin at it
+    assert other.quiesces_since == other.registered_at
+
+
+async def test_what_registers_later_quiesces_since_later_though_its_clock_was_set_back(client: EtcdClient) -> None:
+    now, leaving = [NOW], Leaving(client)
+    nodes = store(client, until_left=leaving, wall_clock=lambda: now[0])
+    await nodes.register(node())
+    before = await nodes.register(node())
+    now[0] = NOW - 500
+    after = await nodes.register(node(format="int4-awq"))
+    assert leaving.seen[1:] == [(before.session_id, True, before.settles_at)]
+    assert after.quiesces_since > before.quiesces_since
+    assert after.settles_at == after.registered_at + 60
+
+
+async def test_what_registers_later_quiesces_since_later_though_another_control_plane_is_ahead(
+    client: EtcdClient,
+) -> None:
+    seen: list[NodeSession] = []
+    ahead, behind = store(client, wall_clock=lambda: NOW + 0.5), store(client, known=lambda: seen)
+    await ahead.register(node("a"))
+    seen.append(await ahead.register(node("a")))
+    await behind.register(node("b", "10.0.0.2:8000"))
+    later = await behind.register(node("b", "10.0.0.2:8000"))
+    assert later.quiesces_since == pytest.approx(NOW + 0.501)
 
 
 async def test_a_session_whose_lease_ran_out_leaves_too_since_it_may_be_shown_still(client: EtcdClient) -> None:
