@@ -25,6 +25,9 @@ def envoy_argv(settings: Settings) -> list[str]:
     )
     # As an argument, for a file would stay behind: this process becomes Envoy and cannot delete it. It has no secrets.
     argv = [_envoy_path(), "--config-yaml", bootstrap, "--log-level", settings.envoy.log_level]
+    if settings.envoy.log_level in {"info", "warning"}:
+        # Of our own configuration it warns there that parts of Envoy's API may change, which is what versions are for.
+        argv += ["--component-log-level", "misc:error"]
     # Without it, two Envoys of one machine would take each other for a restart of themselves.
     argv.append("--disable-hot-restart")
     if settings.envoy.concurrency is not None:

@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 FIRST_RETRY_SECONDS = 0.05
 # A control plane that has just started waits for as long before nodes register anew: filters must hear of it.
 LONGEST_RETRY_SECONDS = 2.0
+# For so long after its start a filter waits for the first answer of a control plane without calling that a trouble.
+PATIENCE_SECONDS = 30.0
 # Loads that are older than this say nothing about now, as in the control plane.
 ALONE_SECONDS = FRESH_SECONDS
 
@@ -88,12 +90,16 @@ class Feed:
         self._dice = dice
         self._alone: asyncio.TimerHandle | None = None
         self._fault = ""
+        self._had_table = False
+        self._told_waiting = False
+        self._began = 0.0
         # Of tables that follow each other hardly any has another policy, and one may list thousands of tenants.
         self._policy_of = lru_cache(maxsize=1)(policy_from_json)
 
     async def run(self) -> None:
         retry = FIRST_RETRY_SECONDS
         turn = 0
+        self._began = asyncio.get_running_loop().time()
         try:
             while True:
                 if await self._watch(self._targets[turn % len(self._targets)]):
@@ -119,21 +125,32 @@ class Feed:
                     if not await self._take(update.table):
                         return False
                     if not received:
-                        received = True
+                        received = self._had_table = True
                         self._observer.feed_connected(True)
                         _log.info("routing table received control_plane=%s version=%s", target, update.table.version)
         except grpc.aio.AioRpcError as error:
-            _log.warning(
-                "routing table lost, the last one stays control_plane=%s code=%s details=%s",
-                target,
-                error.code().name,
-                error.details(),
-            )
+            self._tell(error, target)
         finally:
             self._observer.feed_connected(False)
             if self._alone is None:
                 self._alone = asyncio.get_running_loop().call_later(ALONE_SECONDS, self._on_alone)
         return received
+
+    def _tell(self, error: grpc.aio.AioRpcError, target: ControlPlaneTarget) -> None:
+        """All parts may be starting together: that there is no control plane yet is no trouble for a while."""
+        if self._had_table:
+            text = "routing table lost, the last one stays"
+        elif (
+            error.code() is grpc.StatusCode.UNAVAILABLE
+            and asyncio.get_running_loop().time() < self._began + PATIENCE_SECONDS
+        ):
+            if not self._told_waiting:
+                self._told_waiting = True
+                _log.info("waiting for a control plane at %s", target)
+            return
+        else:
+            text = "no routing table yet"
+        _log.warning("%s control_plane=%s code=%s details=%s", text, target, error.code().name, error.details())
 
     def _heard(self) -> None:
         if self._alone is not None:

@@ -27,6 +27,7 @@ from node_agent.probe import UNKNOWN, Probe, Reading
 from node_agent.registry import RegistryClient
 from node_agent.settings import AgentSettings
 from node_agent.stream_usage import StreamUsage
+from node_agent.telling import Telling
 from node_agent.vram import Gpus
 
 T = TypeVar("T")
@@ -89,11 +90,11 @@ async def run(
             usage.described(found)
             return spec
 
-        spec = await _unless(stop, _wait_for_description(describe, dice, sleep))
+        spec = await _unless(stop, _wait_for_description(describe, clock, dice, sleep))
         if spec is None:
             return
         readings = Latest(UNKNOWN)
-        membership = Membership(registry, spec, readings, observer, dice=dice, sleep=sleep)
+        membership = Membership(registry, spec, readings, observer, clock=clock, dice=dice, sleep=sleep)
         async with asyncio.TaskGroup() as group:
             watch = DescriptionWatch(describe, membership)
             tasks = [
@@ -108,19 +109,23 @@ async def run(
             if settings.ask_for_usage:
                 tasks.append(group.create_task(usage.run(dice, sleep)))
             await stop.wait()
-            # The heartbeats go on meanwhile, or the lease would end with requests still running.
-            await membership.drain()
-            await _finish_requests(readings, settings.drain_grace, hurry)
+            if membership.was_registered:
+                # The heartbeats go on meanwhile, or the lease would end with requests still running.
+                await membership.drain()
+                await _finish_requests(readings, settings.drain_grace, hurry)
             for task in tasks:
                 task.cancel()
-        await membership.leave()
-        _log.info("left the fleet node=%s", settings.node_id)
+        if membership.was_registered:
+            await membership.leave()
+            _log.info("left the fleet node=%s", settings.node_id)
+        else:
+            _log.info("stopped before it was ever registered")
 
 
 async def _wait_for_engine(
     http: EngineHttp, clock: Callable[[], float], dice: Callable[[], float], sleep: Sleep
 ) -> Engine:
-    backoff = Backoff(dice)
+    backoff, telling = Backoff(dice), Telling(clock)
     while True:
         try:
             engine = await detect_engine(http, clock)
@@ -129,18 +134,21 @@ async def _wait_for_engine(
             engine, trouble = None, str(error)
         if engine is not None:
             return engine
-        wait = backoff.next()
-        _log.info("waiting for the engine at %s: %s", http.url, trouble)
-        await sleep(wait)
+        if telling.is_due(trouble):
+            _log.info("waiting for the engine at %s: %s", http.url, trouble)
+        await sleep(backoff.next())
 
 
-async def _wait_for_description(describe: Describe, dice: Callable[[], float], sleep: Sleep) -> NodeSpec:
-    backoff = Backoff(dice)
+async def _wait_for_description(
+    describe: Describe, clock: Callable[[], float], dice: Callable[[], float], sleep: Sleep
+) -> NodeSpec:
+    backoff, telling = Backoff(dice), Telling(clock)
     while True:
         try:
             return await describe()
         except UnavailableError as error:
-            _log.warning("the node cannot be described yet: %s", error)
+            if telling.is_due(str(error)):
+                _log.warning("the node cannot be described yet: %s", error)
         await sleep(backoff.next())
 
 

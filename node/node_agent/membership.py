@@ -16,6 +16,7 @@ from node_agent.backoff import Backoff
 from node_agent.metrics import Observer
 from node_agent.probe import Reading
 from node_agent.registry import Acknowledged, Drain, Registration, RegistryClient, ReRegister
+from node_agent.telling import Telling
 
 _log = logging.getLogger(__name__)
 
@@ -23,12 +24,14 @@ Sleep = Callable[[float], Awaitable[None]]
 
 # After a refusal somebody has to change something first; the whole fleet may be refused, so spread it.
 REFUSED_SECONDS = 10.0
+LONGEST_REFUSED_SECONDS = 60.0
 # Where the server only says that it does not know the session.
 UNKNOWN_SESSION_WITHIN_SECONDS = 2.0
 
 
 class Membership:
-    """`spec` may be replaced at any time: the node then registers as what it is now. `dice` gives numbers in 0..1."""
+    """`spec` may be replaced at any time: the node then registers as what it is now. `clock` is monotonic, in seconds;
+    `dice` gives numbers in 0..1. `was_registered` says whether it ever was."""
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class Membership:
         readings: Latest[Reading],
         observer: Observer,
         *,
+        clock: Callable[[], float],
         dice: Callable[[], float],
         sleep: Sleep,
     ) -> None:
@@ -49,12 +53,16 @@ class Membership:
         self._sleep = sleep
         self._backoff = Backoff(dice)
         self._draining = False
+        self._telling = Telling(clock)
+        self._refused_seconds = REFUSED_SECONDS
+        self.was_registered = False
 
     async def keep(self) -> None:
         """Runs until it is cancelled."""
         while True:
             registration = await self._register()
             self.session.put(registration)
+            self.was_registered = True
             self._observer.registered(True)
             wait = await self._keep_alive(registration)
             self.session.put(None)
@@ -80,20 +88,28 @@ class Membership:
                 registration = await self._registry.register(self.spec)
             except RegistrationError as error:
                 self._observer.registration("refused")
-                wait = REFUSED_SECONDS * (0.5 + self._dice() / 2)
-                _log.error(
-                    "registration refused by %s, tried again in %.0f s; to mend:\n%s",
-                    self._registry.target,
-                    wait,
-                    "\n".join(f"  {fault}" for fault in error.faults),
-                )
+                wait = self._refused_seconds * (0.5 + self._dice() / 2)
+                self._refused_seconds = min(2 * self._refused_seconds, LONGEST_REFUSED_SECONDS)
+                is_new = self._telling.is_new(error.faults)
+                if self._telling.is_due(error.faults):
+                    _log.error(
+                        "registration %s by %s, tried again in %.0f s%s",
+                        "refused" if is_new else "still refused",
+                        self._registry.target,
+                        wait,
+                        "; to mend:\n" + "\n".join(f"  {fault}" for fault in error.faults) if is_new else "",
+                    )
             except UnavailableError as error:
                 self._observer.registration("unavailable")
                 wait = self._backoff.next()
-                _log.warning("registration failed, tried again in %.1f s: %s", wait, error)
+                self._refused_seconds = REFUSED_SECONDS
+                if self._telling.is_due(str(error)):
+                    _log.warning("registration failed, tried again in %.1f s: %s", wait, error)
             else:
                 self._observer.registration("ok")
                 self._backoff.reset()
+                self._refused_seconds = REFUSED_SECONDS
+                self._telling.over()
                 _log.info(
                     "registered node=%s session=%s pools=%s control_plane=%s",
                     self.spec.node_id,

@@ -22,3 +22,8 @@ def test_envoy_gets_its_whole_bootstrap_as_an_argument_and_leaves_no_file() -> N
     assert argv[argv.index("--concurrency") + 1] == "3"
     assert argv[argv.index("--log-level") + 1] == "info"
     assert "--concurrency" not in envoy_argv(Settings())
+
+
+def test_envoy_is_quiet_about_its_own_api_unless_more_is_asked_for() -> None:
+    assert "misc:error" in envoy_argv(Settings())
+    assert "misc:error" not in envoy_argv(Settings(envoy=EnvoySettings(log_level="debug")))

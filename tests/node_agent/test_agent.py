@@ -21,6 +21,7 @@ from controlplane.grpc_calling import ControlPlaneTarget
 from node_agent.agent import run
 from node_agent.metrics import AgentMetrics
 from node_agent.settings import AgentSettings
+from node_agent.telling import Telling
 from node_agent.vram import Gpus
 from support.engine import EngineShape, FakeEngine, Fault, running_engine
 from support.registry import ScriptedRegistry, running_registry
@@ -168,13 +169,53 @@ async def test_a_refused_registration_tells_every_fault_and_is_tried_again_slowl
 ) -> None:
     registry.refusal = (grpc.StatusCode.INVALID_ARGUMENT, "models[0].format: unknown\nlabels: too many")
     async with running_agent(settings) as agent:
-        await until(lambda: registry.events.count("refused") == 2)
+        await until(lambda: registry.events.count("refused") == 5)
         registry.refusal = None
         await until(lambda: registry.reports)
-    [first, *_] = [r for r in caplog.records if "refused" in r.message]
+    first, *others = [r for r in caplog.records if "refused" in r.message]
     assert first.levelno == logging.ERROR
     assert "  models[0].format: unknown\n  labels: too many" in first.message
-    assert agent.waits.count(7.5) == 2  # three quarters of 10 s with a dice of 0.5
+    assert not any("labels" in other.message for other in others)
+    assert set(agent.waits) > {7.5, 15.0, 30.0, 45.0}  # three quarters of 10 s to 60 s with a dice of 0.5
+
+
+async def test_one_that_never_registered_drains_and_leaves_nothing(
+    settings: AgentSettings, registry: ScriptedRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    registry.refusal = (grpc.StatusCode.ALREADY_EXISTS, "its address is another node's")
+    async with running_agent(settings) as agent:
+        await until(lambda: "refused" in registry.events)
+        agent.stop.set()
+        async with asyncio.timeout(10):
+            await agent.task
+    assert "draining" not in caplog.text
+    assert "left the fleet" not in caplog.text
+    assert "stopped before it was ever registered" in caplog.text
+
+
+async def test_a_long_wait_for_the_engine_takes_few_lines(
+    settings: AgentSettings, engine: FakeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    engine.healthy = False
+    async with running_agent(settings) as agent:
+        await until(lambda: len(agent.waits) > 30)
+    assert caplog.text.count("waiting for the engine") <= 3
+
+
+def test_the_same_thing_is_told_less_and_less_often() -> None:
+    now = 0.0
+    telling = Telling(lambda: now)
+    told = []
+    for second in range(1000):
+        now = float(second)
+        if telling.is_due("away"):
+            told.append(second)
+    assert told == [0, 5, 15, 35, 75, 155, 315, 615, 915]
+    assert telling.is_due("another thing")
+    telling.over()
+    assert telling.is_due("another thing")
 
 
 async def test_a_control_plane_that_cannot_write_is_left_for_the_next(
