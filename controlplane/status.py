@@ -33,7 +33,7 @@ class Surroundings:
     `assessment` is the last one of what the traffic consists of; `ledger` is None where none is configured. `sla` tells
     whether QoS tiers get what they are promised. `usage` counts the answered requests since the process began by what
     they taught of tokens.
-    `bounds` are where context classes part, and where they had better.
+    `workers` are the reports of filter workers. `bounds` are where context classes part, and where they had better.
     """
 
     version: str
@@ -45,6 +45,7 @@ class Surroundings:
     envoys: tuple[fleet_pb2.EnvoyStatus, ...]
     filter_workers: tuple[str, ...]
     now: float
+    workers: tuple[fleet_pb2.WorkerStatus, ...] = ()
     assessment: Assessment | None = None
     ledger: fleet_pb2.LedgerStatus | None = None
     sla: Mapping[PoolAndTier, SlaRate] = field(default_factory=dict)
@@ -65,6 +66,7 @@ def summarise(view: View | None, around: Surroundings) -> fleet_pb2.GetStatusRes
         routing_table_version=view.table.version if view else "",
         envoys=around.envoys,
         filter_workers=around.filter_workers,
+        workers=around.workers,
         conditions=list(_conditions(view, around)),
         gains=list(_gains(view)) if view else (),
         composition=_composition_message(around.assessment.composition) if around.assessment else None,
@@ -173,6 +175,13 @@ def _conditions(view: View | None, around: Surroundings) -> Iterable[fleet_pb2.C
     if not around.envoys:
         yield fleet_pb2.Condition(
             name="no_envoy", message="no Envoy is connected over xDS; start `headrace envoy` or check its bootstrap"
+        )
+    if away := [worker for worker in around.workers if worker.session_store_trouble]:
+        yield fleet_pb2.Condition(
+            name="session_store_unreachable",
+            message=f"{len(away)} of {len(around.workers)} filter workers cannot reach the session store: "
+            f"{away[0].session_store_trouble}. Each goes on by its own memory, so that two may lead one session to "
+            "different format tiers",
         )
     if not around.filter_workers:
         yield fleet_pb2.Condition(

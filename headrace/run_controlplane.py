@@ -364,6 +364,7 @@ class ControlPlane:
                 snapshot_version=snapshot.version if snapshot else "",
                 envoys=tuple(_envoy_status(state) for state in self._discovery.states()),
                 filter_workers=tuple(sorted(self._fleet.filter_workers.value)),
+                workers=self._fleet.workers,
                 now=time.time(),
                 assessment=self._composition.last,
                 sla=self._sla.rates(time.monotonic()),

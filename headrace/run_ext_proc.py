@@ -46,6 +46,7 @@ async def run_ext_proc(settings: Settings, worker: int) -> None:
                 max_body_bytes=settings.gateway.max_body_bytes,
                 max_wait=settings.gateway.max_wait,
                 session_store=sessions,
+                store_place=settings.ext_proc.session_store.url or "",
                 debts=RedisDebts(sessions.link, f"headrace:{settings.cluster}:rate:") if sessions else None,
                 keys=filter_keys(settings.ext_proc),
             )

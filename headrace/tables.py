@@ -189,6 +189,8 @@ def show_status(status: fleet_pb2.GetStatusResponse) -> None:
     console.print(f"nodes           {status.ready_nodes} ready of {status.nodes}, in {status.pools} pools")
     console.print(f"routing table   {status.routing_table_version or 'none yet'}")
     console.print(f"filter workers  {escape(', '.join(status.filter_workers)) or 'none'}")
+    if status.workers:
+        console.print(f"sessions        {_session_stores(status.workers)}", soft_wrap=True)
     for envoy in status.envoys:
         rejected = f", [red]{envoy.rejected_updates} updates rejected[/]" if envoy.rejected_updates else ""
         console.print(
@@ -309,6 +311,18 @@ def tokens(outcome: decision_pb2.Outcome) -> str:
     if not outcome.HasField("prompt_tokens") and not outcome.HasField("completion_tokens"):
         return "-"
     return f"{outcome.prompt_tokens}+{outcome.completion_tokens}"
+
+
+def _session_stores(workers: Sequence[fleet_pb2.WorkerStatus]) -> str:
+    stores: dict[str, list[bool]] = {}
+    for worker in workers:
+        stores.setdefault(worker.session_store, []).append(not worker.session_store_trouble)
+    return "; ".join(
+        f"in {escape(place)}: {'up' if all(up) else f'[red]away[/] for {up.count(False)} of {len(up)} workers'}"
+        if place
+        else "in each worker's memory"
+        for place, up in stores.items()
+    )
 
 
 def _qos_mode(mode: str) -> str:

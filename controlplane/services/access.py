@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 LOG_SECONDS = 10.0
 
 REGISTRY = "/headrace.v1.Registry/"
-WATCH_ROUTING_TABLE = "/headrace.v1.Fleet/WatchRoutingTable"
+OF_FILTERS = frozenset({"/headrace.v1.Fleet/WatchRoutingTable", "/headrace.v1.Fleet/ReportWorker"})
 FLEET = "/headrace.v1.Fleet/"
 ADMIN = "/headrace.v1.Admin/"
 
@@ -89,7 +89,7 @@ class BearerTokens(grpc.aio.ServerInterceptor):
 
     def _needed(self, method: str) -> tuple[str, tuple[bytes, ...]]:
         """The kind of token, and the tokens that do; none means open."""
-        if method.startswith(REGISTRY) or method == WATCH_ROUTING_TABLE:
+        if method.startswith(REGISTRY) or method in OF_FILTERS:
             return "node", (*self._nodes, *self._operators) if self._nodes else ()
         if method.startswith((FLEET, ADMIN)):
             return "operator", self._operators

@@ -29,6 +29,7 @@ DEFAULT_DECISIONS = 20
 MOST_DECISIONS = 10_000  # some 20 MB
 MAX_EXPLAINED_BYTES = 10 * 2**20
 LONGEST_WORKER_ID = 200
+LONGEST_REPORTED = 500
 
 
 class FleetServicer(fleet_pb2_grpc.FleetServicer):
@@ -55,6 +56,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         self._status_of = status_of
         self._clock = clock
         self._watchers: Counter[str] = Counter()
+        self._reported: dict[str, fleet_pb2.WorkerStatus] = {}
         self.filter_workers = Latest[frozenset[str]](frozenset())
         """The ids of those that watch the routing table here now."""
 
@@ -98,6 +100,22 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         finally:
             self._count_watcher(worker, -1)
 
+    async def ReportWorker(  # noqa: N802
+        self, request: fleet_pb2.ReportWorkerRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> fleet_pb2.ReportWorkerResponse:
+        worker = request.worker
+        if worker.worker_id not in self._watchers:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "no such worker watches the routing table here")
+        worker.session_store = worker.session_store[:LONGEST_REPORTED]
+        worker.session_store_trouble = worker.session_store_trouble[:LONGEST_REPORTED]
+        self._reported[worker.worker_id] = worker
+        return fleet_pb2.ReportWorkerResponse()
+
+    @property
+    def workers(self) -> tuple[fleet_pb2.WorkerStatus, ...]:
+        """The last report of each worker that watches here."""
+        return tuple(self._reported[worker] for worker in sorted(self._reported))
+
     def _credits_of(self, worker: str, rooms: tuple[Room, ...], view: View) -> fleet_pb2.Credits:
         """What cannot be divided goes to others each time that all nodes of a room have reported."""
         workers = sorted(view.workers | self.filter_workers.value)
@@ -118,6 +136,8 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
     def _count_watcher(self, worker: str, more: int) -> None:
         self._watchers[worker] += more
         self._watchers = +self._watchers
+        if worker not in self._watchers:
+            self._reported.pop(worker, None)
         self.filter_workers.put(frozenset(self._watchers))
 
     async def Explain(  # noqa: N802

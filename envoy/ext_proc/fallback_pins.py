@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn, Protocol, TypeVar
 
 from controlplane.errors import HeadraceError, UnavailableError
+from controlplane.latest import Latest
 from controlplane.model import Pin
 from controlplane.policy.settings import SessionRules
 from ext_proc.pins import MemoryPins, PinStore
@@ -53,6 +54,8 @@ class FallbackPins:
         self._observer = observer
         self._clock = clock
         self._up = True
+        self.trouble = Latest[str | None]("")
+        """Why the store cannot be reached; empty when it can."""
 
     def configure(self, rules: SessionRules) -> None:
         self._store.configure(rules)
@@ -114,11 +117,13 @@ class FallbackPins:
     def _is_away(self, error: HeadraceError) -> None:
         if self._up:
             self._up = False
+            self.trouble.put(str(error))
             self._observer.session_store_up(False)
             _log.error("session store is away, own memory stands in for it: %s", error)
 
     def _is_back(self) -> None:
         if not self._up:
             self._up = True
+            self.trouble.put("")
             self._observer.session_store_up(True)
             _log.warning("session store is back")

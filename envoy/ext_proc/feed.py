@@ -17,6 +17,7 @@ from controlplane.config.load import policy_from_json
 from controlplane.errors import ConfigurationError
 from controlplane.fleet import FRESH_SECONDS
 from controlplane.grpc_calling import ControlPlaneTarget
+from controlplane.latest import Latest
 from controlplane.policy.settings import Policy
 from controlplane.policy.table import RoutingTable, compile_table
 from ext_proc.credits import Share
@@ -29,6 +30,7 @@ FIRST_RETRY_SECONDS = 0.05
 LONGEST_RETRY_SECONDS = 2.0
 # For so long after its start a filter waits for the first answer of a control plane without calling that a trouble.
 PATIENCE_SECONDS = 30.0
+REPORT_SECONDS = 2.0
 # Loads that are older than this say nothing about now, as in the control plane.
 ALONE_SECONDS = FRESH_SECONDS
 
@@ -67,7 +69,8 @@ class Feed:
     with this worker's shares, and `on_alone` when no control plane has been heard for ALONE_SECONDS.
 
     A table that cannot be read, as of another version of Headrace, is not taken: the last one stays in force, and
-    another control plane is tried. `dice` gives numbers in [0, 1) for the jitter of reconnects.
+    another control plane is tried. Control planes are told of `store`: where sessions are, and why that cannot be
+    reached. `dice` gives numbers in [0, 1) for the jitter of reconnects.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Feed:
         worker_id: str,
         observer: Observer,
         *,
+        store: tuple[str, Latest[str | None]],
         on_table: Callable[[RoutingTable], Awaitable[None]],
         on_credits: Callable[[tuple[Share, ...]], None],
         on_alone: Callable[[], None],
@@ -83,6 +87,7 @@ class Feed:
     ) -> None:
         self._targets = tuple(targets)
         self._worker_id = worker_id
+        self._store = store
         self._on_table = on_table
         self._on_credits = on_credits
         self._on_alone = on_alone
@@ -113,6 +118,7 @@ class Feed:
     async def _watch(self, target: ControlPlaneTarget) -> bool:
         """Watch at one control plane until it fails, or sends what cannot be read; whether what it sent was good."""
         received = False
+        reporting: asyncio.Task[None] | None = None
         try:
             async with target.open() as channel:
                 stub = fleet_pb2_grpc.FleetStub(channel)
@@ -127,14 +133,37 @@ class Feed:
                     if not received:
                         received = self._had_table = True
                         self._observer.feed_connected(True)
+                        reporting = asyncio.create_task(self._report(stub, target))
                         _log.info("routing table received control_plane=%s version=%s", target, update.table.version)
         except grpc.aio.AioRpcError as error:
             self._tell(error, target)
         finally:
+            if reporting is not None:
+                reporting.cancel()
+                await asyncio.gather(reporting, return_exceptions=True)
             self._observer.feed_connected(False)
             if self._alone is None:
                 self._alone = asyncio.get_running_loop().call_later(ALONE_SECONDS, self._on_alone)
         return received
+
+    async def _report(self, stub: fleet_pb2_grpc.FleetStub, target: ControlPlaneTarget) -> None:
+        """Once, and after each change, for as long as the table is watched there. Tried again, as reports are rare."""
+        place, troubles = self._store
+        async for _ in troubles.changes():
+            while True:
+                worker = fleet_pb2.WorkerStatus(
+                    worker_id=self._worker_id, session_store=place, session_store_trouble=troubles.value or ""
+                )
+                request = fleet_pb2.ReportWorkerRequest(worker=worker)
+                try:
+                    await stub.ReportWorker(request, metadata=target.metadata, timeout=REPORT_SECONDS)
+                except grpc.aio.AioRpcError as error:
+                    if error.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED}:
+                        return  # it has gone, and so does the watch; or it is of an older version
+                    _log.debug("report not taken control_plane=%s code=%s", target, error.code().name)
+                    await asyncio.sleep(REPORT_SECONDS)
+                else:
+                    break
 
     def _tell(self, error: grpc.aio.AioRpcError, target: ControlPlaneTarget) -> None:
         """All parts may be starting together: that there is no control plane yet is no trouble for a while."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.grpc_serving import bind, new_server
+from controlplane.latest import Latest
 from controlplane.model import Pressure
 from controlplane.policy.table import RoutingTable, without_loads
 from ext_proc.credits import Credits, Share
@@ -33,8 +34,8 @@ class FilterServer:
     """Serves until `stop` is set. Ready once the first routing table has arrived, it stays so with the last one.
 
     At `listen` Envoy asks for decisions; `health` serves nothing but health, so that whoever looks after processes need
-    not reach the other. Without `session_store` this process keeps its sessions for itself, and without `debts` what
-    tenants have used of their rates.
+    not reach the other. Without `session_store`, which is at `store_place`, this process keeps its sessions for itself,
+    and without `debts` what tenants have used of their rates.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class FilterServer:
         max_body_bytes: int,
         max_wait: float,
         session_store: SharedStore | None = None,
+        store_place: str = "",
         debts: DebtStore | None = None,
         keys: Keys = NO_KEYS,
     ) -> None:
@@ -71,6 +73,7 @@ class FilterServer:
             control_planes,
             worker_id,
             metrics,
+            store=(store_place, self._shared_pins.trouble if self._shared_pins else Latest[str | None]("")),
             on_table=self._take,
             on_credits=self._take_credits,
             on_alone=self._forget_loads,

@@ -111,7 +111,7 @@ def _why_not(decision: decision_pb2.Decision, tier: FormatTier, model: str) -> s
     """Why the tier that was wished for would not answer, and what to do."""
     if decision.HasField("refusal"):
         return decision.refusal.message
-    if Reason.CLIENT_PREFERENCE not in decision.reasons:
+    if Reason.PREFERENCE_NOT_ALLOWED in decision.reasons:
         return (
             f"the policy does not let clients ask for the {tier} tier; add {tier} to tenants.client_may_prefer of the "
             "policy while you evaluate (`headrace policy get`, edit, `headrace policy set`)"

@@ -96,6 +96,19 @@ def test_that_sensitive_requests_have_only_the_quantized_tier_is_a_condition() -
     assert "sensitive_on_quantized" not in names("fp16", unready_full=True)
 
 
+def test_a_session_store_that_workers_cannot_reach_is_a_condition() -> None:
+    workers = (
+        fleet_pb2.WorkerStatus(worker_id="a", session_store="redis://s:6379"),
+        fleet_pb2.WorkerStatus(worker_id="b", session_store="redis://s:6379", session_store_trouble="refused"),
+    )
+    assert not summarise(view_of("a"), replace(HAPPY, workers=workers[:1])).conditions
+    status = summarise(view_of("a"), replace(HAPPY, workers=workers))
+    (condition,) = status.conditions
+    assert condition.name == "session_store_unreachable"
+    assert condition.message.startswith("1 of 2 filter workers cannot reach the session store: refused. ")
+    assert list(status.workers) == list(workers)
+
+
 def test_a_refused_update_is_a_condition_until_the_envoy_holds_what_it_should() -> None:
     envoy = fleet_pb2.EnvoyStatus(
         node_id="e", acknowledged_version="v1", rejected_updates=2, last_rejection="no such filter"

@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
+from headrace_protos.headrace.v1 import fleet_pb2
 from support.engine import EngineShape, running_engine
 from support.redis_server import RunningRedis, running_redis
 from support.system import FREE_PORTS, RunningSystem, running_system
@@ -79,9 +80,11 @@ async def test_requests_go_on_while_the_store_dies_and_sessions_keep_their_tier(
     async with steady_requests(system, "outlives") as seen:
         await store.kill()
         await until(lambda: are_up(system, 0), 20)
+        await until(lambda: is_a_condition(system), 20)
         assert await tiers(system, "began-meanwhile", STORY) == {"quantized"}
         await store.start()
         await until(lambda: are_up(system, WORKERS), 20)
+        await until(lambda: is_a_condition(system, stands=False), 20)
         assert await tiers(system, "began-afterwards", STORY) == {"quantized"}
     assert seen == {"quantized"}
     assert await tiers(system, "began-afterwards", *[CODE] * 20) == {"quantized"}
@@ -123,6 +126,14 @@ async def steady_requests(system: RunningSystem, session: str) -> AsyncIterator[
         done = rounds
         await until(lambda: rounds > done + 3)
         sending.cancel()
+
+
+async def is_a_condition(system: RunningSystem, *, stands: bool = True) -> bool:
+    """Whether the control plane has heard of all workers how they do."""
+    status = await system.fleet.GetStatus(fleet_pb2.GetStatusRequest())
+    away = [bool(worker.session_store_trouble) for worker in status.workers]
+    names = [condition.name for condition in status.conditions]
+    return away == [stands] * WORKERS and ("session_store_unreachable" in names) is stands
 
 
 async def are_up(system: RunningSystem, count: int) -> bool:

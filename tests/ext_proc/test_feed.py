@@ -13,7 +13,9 @@ import grpc
 import pytest
 
 from controlplane.config.load import policy_from_json, policy_to_json
+from controlplane.etcd.server import free_ports
 from controlplane.grpc_calling import ControlPlaneTarget
+from controlplane.latest import Latest
 from controlplane.messages import pool_message
 from controlplane.model import Pressure, QosTier, TierPressure
 from controlplane.policy.settings import Policy
@@ -41,6 +43,7 @@ class ControlPlane(fleet_pb2_grpc.FleetServicer):
     published: list[fleet_pb2.RoutingTable] = field(default_factory=list)
     watchers: list[str] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
+    reports: list[tuple[str, str]] = field(default_factory=list)
     failures: int = 0
     address: str = ""
     server: grpc.aio.Server | None = None
@@ -58,6 +61,13 @@ class ControlPlane(fleet_pb2_grpc.FleetServicer):
     def _wake(self) -> None:
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
+
+    async def ReportWorker(  # noqa: N802
+        self, request: fleet_pb2.ReportWorkerRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> fleet_pb2.ReportWorkerResponse:
+        assert (request.worker.worker_id, request.worker.session_store) == ("w", "redis://store:6379")
+        self.reports.append((self.address, request.worker.session_store_trouble))
+        return fleet_pb2.ReportWorkerResponse()
 
     async def WatchRoutingTable(  # noqa: N802
         self, request: fleet_pb2.WatchRoutingTableRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -92,6 +102,7 @@ class Seen:
 
     tables: list[RoutingTable] = field(default_factory=list)
     credits: list[tuple[Share, ...]] = field(default_factory=list)
+    store_trouble: Latest[str | None] = field(default_factory=lambda: Latest[str | None](""))
     connected: bool = False
     unusable: int = 0
     alone: int = 0
@@ -136,6 +147,7 @@ def _new_feed(targets: list[ControlPlaneTarget], seen: Seen) -> Feed:
         targets,
         "w",
         seen,
+        store=("redis://store:6379", seen.store_trouble),
         on_table=seen.take,
         on_credits=seen.credits.append,
         on_alone=seen.left_alone,
@@ -153,6 +165,31 @@ async def test_the_first_table_and_each_next_one_arrive_in_order() -> None:
         assert seen.connected
         assert [pool.tier for pool in seen.tables[0].pools] == ["full", "quantized"]
         assert (plane.watchers, plane.tokens) == (["w"], ["Bearer t"])
+
+
+async def test_it_reports_how_the_session_store_does_at_once_and_after_each_change() -> None:
+    async with running_feed() as (seen, [plane]):
+        plane.publish(table_message("1"))
+        await until(lambda: plane.reports == [(plane.address, "")])
+        seen.store_trouble.put("Connection refused")
+        await until(lambda: len(plane.reports) == 2)
+        plane.fail()  # the next watch reports anew, though nothing changed
+        await until(lambda: len(plane.reports) == 3)
+    assert [trouble for _, trouble in plane.reports] == ["", "Connection refused", "Connection refused"]
+
+
+async def test_that_no_control_plane_is_there_yet_is_told_once_and_calmly(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    (port,) = free_ports(1)
+    address = f"127.0.0.1:{port}"
+    async with asyncio.TaskGroup() as tasks:
+        feeding = tasks.create_task(_new_feed([ControlPlaneTarget(address)] * 2, Seen()).run())
+        await until(lambda: caplog.records)
+        await asyncio.sleep(0.5)  # in which it tries several times
+        feeding.cancel()
+    assert [(r.levelname, r.getMessage()) for r in caplog.records if r.name == "ext_proc.feed"] == [
+        ("INFO", f"waiting for a control plane at {address}")
+    ]
 
 
 async def test_it_tells_once_that_no_control_plane_has_been_heard_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -308,3 +308,15 @@ def test_no_cell_is_broken_up_in_a_terminal_of_any_width(
         if kind == "decisions":
             assert missing.count(",") + bool(missing) <= left_out, plain
             assert len(lines) <= 6, plain
+
+
+def test_the_store_of_sessions_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    well = fleet_pb2.WorkerStatus(worker_id="a", session_store="redis://s:6379")
+    away = fleet_pb2.WorkerStatus(worker_id="b", session_store="redis://s:6379", session_store_trouble="refused")
+    for workers, says in (
+        ([well], "in redis://s:6379: up"),
+        ([well, away], "in redis://s:6379: away for 1 of 2 workers"),
+        ([fleet_pb2.WorkerStatus(worker_id="a")], "in each worker's memory"),
+    ):
+        tables.show_status(fleet_pb2.GetStatusResponse(workers=workers))
+        assert f"sessions        {says}\n" in capsys.readouterr().out

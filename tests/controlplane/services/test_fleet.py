@@ -14,7 +14,7 @@ from controlplane.latest import Latest
 from controlplane.ledger.decisions import Decisions
 from controlplane.messages import node_spec_message
 from controlplane.policy.settings import Policy
-from controlplane.services.fleet import MAX_EXPLAINED_BYTES, FleetServicer
+from controlplane.services.fleet import LONGEST_REPORTED, MAX_EXPLAINED_BYTES, FleetServicer
 from controlplane.view import CurrentView
 from headrace_protos.headrace.v1 import calibration_pb2, decision_pb2, fleet_pb2, fleet_pb2_grpc, node_pb2, registry_pb2
 from support.grpc_server import serving
@@ -74,6 +74,20 @@ async def test_a_worker_that_watches_twice_counts_until_both_have_left(services:
     await until(lambda: services.fleet_servicer.filter_workers.value == {"w"})
     other.cancel()
     await until(lambda: not services.fleet_servicer.filter_workers.value)
+
+
+async def test_what_a_worker_reports_is_known_as_long_as_it_watches(services: Services) -> None:
+    worker = fleet_pb2.WorkerStatus(worker_id="w", session_store="redis://s", session_store_trouble="x" * 10_000)
+    request = fleet_pb2.ReportWorkerRequest(worker=worker)
+    code, _ = await status_of(services.fleet.ReportWorker(request))
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    watch = services.fleet.WatchRoutingTable(fleet_pb2.WatchRoutingTableRequest(worker_id="w"))
+    await watch.read()
+    await services.fleet.ReportWorker(request)
+    (known,) = services.fleet_servicer.workers
+    assert (known.session_store, known.session_store_trouble) == ("redis://s", "x" * LONGEST_REPORTED)
+    watch.cancel()
+    await until(lambda: not services.fleet_servicer.workers)
 
 
 async def test_a_request_is_explained_by_the_table_in_force(services: Services) -> None:
