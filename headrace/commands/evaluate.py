@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from random import Random
 from typing import Annotated
@@ -15,7 +17,8 @@ from typing import Annotated
 import grpc
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from controlplane.config.addresses import dialable
 from controlplane.config.load import load_policy
@@ -38,18 +41,21 @@ from headrace.signals import run_until_stopped
 from headrace_protos.headrace.v1 import admin_pb2, admin_pb2_grpc, decision_pb2, fleet_pb2, fleet_pb2_grpc
 from planner.quality import plot, terminal
 from planner.quality.advice import advise
+from planner.quality.answers import Answer
+from planner.quality.asking import Mode
+from planner.quality.comparing import separate
 from planner.quality.judging import Explain, Judged, Sending, SetAside, judge
-from planner.quality.measured import Measured
-from planner.quality.measuring import Plan, measure
+from planner.quality.measured import Failure, Measured
+from planner.quality.measuring import Plan, answers, measure
 from planner.quality.prompts import PROMPTS
-from planner.quality.report import Evaluation, document
+from planner.quality.report import Ending, Evaluation, document
 from planner.quality.sample import Sample, choose, read_samples
 from planner.quality.sending import open_gateway
 from planner.quality.summary import summarise
 
 
 class NothingComparedError(HeadraceError):
-    """Not one request was answered by both tiers."""
+    """Not one request could be sent, or was answered by both tiers."""
 
 
 @dataclass(slots=True)
@@ -57,10 +63,11 @@ class _SoFar:
     """What is known when an evaluation ends, at its end or before."""
 
     policy: Policy = field(default_factory=Policy)
+    pools: Sequence[fleet_pb2.Pool] = ()
     judged: list[Judged] = field(default_factory=list)
     aside: list[SetAside] = field(default_factory=list)
     measured: list[Measured] = field(default_factory=list)
-    complete: bool = False
+    ending: Ending = Ending.EARLY
 
 
 def evaluate(
@@ -94,8 +101,8 @@ def evaluate(
 ) -> None:
     """Send requests to both format tiers of a running fleet, and report how their answers differ.
 
-    Each goes to the full tier twice and to the quantized one once: greedily, and as it asks itself. Ctrl-C ends it
-    early, with a report of what was done.
+    Each goes to the full tier twice and to the quantized one once: greedily, and as it asks itself. That is about five
+    answers a request, one after the other: minutes to hours. Ctrl-C ends it early, with a report of what was done.
     """
     if keep_texts and json_file is None:
         raise typer.BadParameter("texts are kept in the JSON only; add --json FILE", param_hint="--keep-texts")
@@ -115,24 +122,28 @@ def evaluate(
     async def run() -> None:
         async with target.open() as channel:
             so_far.policy = await _policy_in_force(channel, target)
-            default = await _only_model(channel, target)
-            sending = Sending(max_tokens, seed, so_far.policy, model, default, headers)
+            so_far.pools = await _pools(channel, target)
+            sending = Sending(max_tokens, seed, so_far.policy, model, _only_model(so_far.pools), headers)
             so_far.judged, so_far.aside = await judge(samples, sending, _explaining(channel, target))
         if not so_far.judged:
             return
-        with _progress(len(so_far.judged)) as advance:
+        with _progress(answers(so_far.judged, plan)) as advance:
             async with open_gateway(url, sending, timeout) as opened:
 
-                def done(measured: Measured) -> None:
-                    so_far.measured.append(measured)
+                async def send(judged: Judged, mode: Mode, tier: FormatTier) -> Answer | Failure:
+                    answer = await opened.send(judged, mode, tier)
                     advance()
+                    return answer
 
-                so_far.complete = await measure(so_far.judged, opened.send, plan, done)
+                whole = await measure(so_far.judged, send, plan, so_far.measured.append)
+                so_far.ending = Ending.WHOLE if whole else Ending.GIVEN_UP
 
     try:
         asyncio.run(run_until_stopped(run()))
     except grpc.aio.AioRpcError as error:
         raise told(error, target) from None
+    if not so_far.judged:
+        raise NothingComparedError(why_none(so_far.aside))
     evaluation = Evaluation(
         settings={
             "requests": str(file) if file else "built in",
@@ -143,11 +154,14 @@ def evaluate(
             "concurrency": concurrency,
             "seed": seed,
         },
+        date=datetime.now().astimezone().date(),
+        formats=_formats(so_far.pools, {each.model for each in so_far.judged}),
         asked=len(samples),
-        complete=so_far.complete,
+        ending=so_far.ending,
         measured=tuple(so_far.measured),
         aside=tuple(so_far.aside),
         summary=(summary := summarise(so_far.measured, Random(seed))),
+        separations=separate(summary),
         advice=advise(summary, [each.judged for each in so_far.measured], so_far.policy),
     )
     terminal.show(_console(), evaluation)
@@ -186,16 +200,41 @@ async def _policy_in_force(channel: grpc.aio.Channel, target: ControlPlaneTarget
     return load_policy(answer.policy_yaml, "policy in force")
 
 
-async def _only_model(channel: grpc.aio.Channel, target: ControlPlaneTarget) -> str | None:
-    """The model that both tiers serve, if it is just one."""
+async def _pools(channel: grpc.aio.Channel, target: ControlPlaneTarget) -> Sequence[fleet_pb2.Pool]:
     answer: fleet_pb2.ListPoolsResponse = await fleet_pb2_grpc.FleetStub(channel).ListPools(
         fleet_pb2.ListPoolsRequest(), metadata=target.metadata, timeout=CALL_SECONDS
     )
+    return answer.pools
+
+
+def _only_model(pools: Sequence[fleet_pb2.Pool]) -> str | None:
+    """The model that both tiers serve, if it is just one."""
     tiers: dict[str, set[str]] = {}
-    for pool in answer.pools:
+    for pool in pools:
         tiers.setdefault(pool.model, set()).add(pool.tier)
     found = [name for name, served_in in tiers.items() if served_in == set(FormatTier)] or list(tiers)
     return found[0] if len(found) == 1 else None
+
+
+def _formats(pools: Sequence[fleet_pb2.Pool], models: Collection[str]) -> dict[FormatTier, tuple[str, ...]]:
+    """Those that the models are loaded in, by tier."""
+    return {
+        tier: tuple(
+            dict.fromkeys(name for pool in pools if pool.tier == tier and pool.model in models for name in pool.formats)
+        )
+        for tier in FormatTier
+    }
+
+
+def why_none(aside: Sequence[SetAside]) -> str:
+    """Why no request can be sent, and what to do."""
+    reasons = Counter(each.reason for each in aside)
+    if not reasons:
+        return "ended before a request was sent"
+    if len(reasons) == 1:
+        return f"none of the {len(aside)} requests can be evaluated: {next(iter(reasons))}"
+    told = "".join(f"\n  {count} of them: {reason}" for reason, count in reasons.most_common())
+    return f"none of the {len(aside)} requests can be evaluated:{told}"
 
 
 def _explaining(channel: grpc.aio.Channel, target: ControlPlaneTarget) -> Explain:
@@ -211,19 +250,27 @@ def _explaining(channel: grpc.aio.Channel, target: ControlPlaneTarget) -> Explai
     return explain
 
 
+class _Left(ProgressColumn):
+    """How long it will take, by what the answers took so far."""
+
+    def render(self, task: Task) -> Text:
+        return Text(time_left(task.elapsed or 0.0, task.completed, task.total or 0.0), style="progress.remaining")
+
+
+def time_left(elapsed: float, done: float, total: float) -> str:
+    """In words, after `elapsed` seconds."""
+    if not done:
+        return "waiting for the first answer"
+    seconds = elapsed / done * (total - done)
+    return f"about {seconds / 60:.0f} min left" if seconds >= 90 else f"about {seconds:.0f} s left"
+
+
 @contextmanager
-def _progress(requests: int) -> Iterator[Callable[[], None]]:
-    """A bar on standard error; what it yields moves it on by one request."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
+def _progress(answers: int) -> Iterator[Callable[[], None]]:
+    """A bar on standard error; what it yields moves it on by one answer."""
+    columns = (TextColumn("Answers"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), _Left())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("Measuring", total=requests)
+        task = progress.add_task("", total=answers)
         yield lambda: progress.advance(task)
 
 

@@ -1,33 +1,24 @@
-"""What the measured gap says about the policy's sensitivity rules: which verdicts it bears out, and which weight would
-change those that it does not, with what such a change would do to the other requests measured. Changes nothing.
+"""What the measured gap says about the policy's sensitivity rules, category by category: which verdicts it bears out,
+and which weight would change those that it contradicts, with what such a change would do to the other requests
+measured. Changes nothing.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from enum import StrEnum
 
 from controlplane.model import Verdict
 from controlplane.policy.classify import Classifier, compile_rules
 from controlplane.policy.settings import Policy, SensitivityWeights
 from planner.quality.asking import Mode
+from planner.quality.comparing import Comparison, Finding, compare_groups
 from planner.quality.judging import Judged
-from planner.quality.statistics import Estimate, difference
 from planner.quality.summary import Group, Summary
 
-# Fewer requests of one category and verdict are not judged.
-LEAST_REQUESTS = 5
 # Weights are tried in such steps.
 _STEP = 5
-
-
-class Finding(StrEnum):
-    BORNE_OUT = "borne out"
-    TOO_LAX = "too lax"
-    TOO_STRICT = "too strict"
-    OPEN = "open"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +36,31 @@ class WeightChange:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What is found of the requests of a category with a verdict; `why` gives the numbers. `rules` are the named
-    contributions that made the verdict, with the words of the policy that spoke."""
+    """What is found of the requests of a category with a verdict, in comparison with all of verdict `against`; None
+    where there are none.
+
+    `note` says more in words. `rules` are the named contributions that made the verdict, with the words of the policy
+    that spoke.
+    """
 
     category: str
     verdict: Verdict
     requests: int
-    finding: Finding
-    why: str
+    against: Verdict | None
+    comparison: Comparison
+    note: str = ""
     rules: tuple[str, ...] = ()
     change: WeightChange | None = None
+
+    @property
+    def finding(self) -> Finding:
+        return self.comparison.finding
 
 
 def advise(summary: Summary, judged: Sequence[Judged], policy: Policy) -> tuple[Advice, ...]:
     """Of each category and verdict, those first that speak for a change."""
     classifier = compile_rules(policy.sensitivity)
-    order = (Finding.TOO_LAX, Finding.TOO_STRICT, Finding.BORNE_OUT, Finding.OPEN)
+    order = (Finding.CONTRADICTED, Finding.BORNE_OUT, Finding.OPEN)
     found = [_advise(cell, summary, judged, classifier) for cell in summary.cells]
     return tuple(sorted(found, key=lambda advice: order.index(advice.finding)))
 
@@ -68,65 +68,41 @@ def advise(summary: Summary, judged: Sequence[Judged], policy: Policy) -> tuple[
 def _advise(cell: Group, summary: Summary, judged: Sequence[Judged], classifier: Classifier) -> Advice:
     assert cell.category is not None
     assert cell.verdict is not None
-    finding, why = judge_cell(cell, summary)
-    its_own = [each for each in judged if each.category == cell.category and each.verdict is cell.verdict]
-    lax = finding is Finding.TOO_LAX
-    changes = finding in {Finding.TOO_LAX, Finding.TOO_STRICT}
-    return Advice(
+    against = _opposite(cell.verdict, summary)
+    found = Advice(
         category=cell.category,
         verdict=cell.verdict,
         requests=cell.requests,
-        finding=finding,
-        why=why,
-        rules=_rules(its_own, towards_full=not lax) if changes else (),
-        change=_change(its_own, judged, classifier, raise_score=lax) if changes else None,
+        against=against.verdict if against is not None else None,
+        comparison=_compare(cell, against, summary),
+    )
+    if found.finding is not Finding.CONTRADICTED:
+        return found
+    its_own = [each for each in judged if each.category == cell.category and each.verdict is cell.verdict]
+    strict = cell.verdict is Verdict.SENSITIVE
+    return replace(
+        found,
+        note="the rules may be too strict here" if strict else f"the rules may be too lax here. {_as_asked(cell)}",
+        rules=_rules(its_own, towards_full=strict),
+        change=_change(its_own, judged, classifier, raise_score=not strict),
     )
 
 
-def judge_cell(cell: Group, summary: Summary) -> tuple[Finding, str]:
-    """By greedy answers, in which dice hide nothing: how often they diverge per step, beyond the full tier's noise."""
-    greedy = cell.gaps.get(Mode.GREEDY)
-    if greedy is None or greedy.divergence_excess is None or greedy.quantized.divergence is None:
-        return Finding.OPEN, "nothing was measured"
-    excess, own, unit = greedy.divergence_excess, greedy.quantized.divergence, greedy.quantized.unit
-    gap = f"{_per_hundred(excess)} more divergences per 100 {unit} than noise"
-    if cell.requests < LEAST_REQUESTS:
-        return Finding.OPEN, f"{gap}; fewer than {LEAST_REQUESTS} requests are too few to judge by"
-    reference = _reference(cell, summary, unit)
-    if cell.verdict is Verdict.SENSITIVE:
-        return _judge_sensitive(gap, excess, own, reference)
-    return _judge_other(gap, excess, own, reference, cell)
+def _compare(cell: Group, other: Group | None, summary: Summary) -> Comparison:
+    if other is None:
+        missing = "tolerant or neutral" if cell.verdict is Verdict.SENSITIVE else "sensitive"
+        why = f"there is no {missing} request to compare with"
+        return Comparison((cell.requests, 0), Finding.OPEN, why_open=why)
+    more, less = (cell, other) if cell.verdict is Verdict.SENSITIVE else (other, cell)
+    return compare_groups(more, less, summary.overall)
 
 
-def _judge_sensitive(gap: str, excess: Estimate, own: Estimate, reference: Estimate | None) -> tuple[Finding, str]:
-    if excess.low > 0:
-        return Finding.BORNE_OUT, gap
-    if reference is not None and difference(reference, own).low > 0:
-        return Finding.TOO_STRICT, f"no measurable gap: {gap}; all requests together have {_per_hundred(reference)}"
-    return Finding.OPEN, f"no measurable gap so far: {gap}; more requests would tell"
-
-
-def _judge_other(
-    gap: str, excess: Estimate, own: Estimate, reference: Estimate | None, cell: Group
-) -> tuple[Finding, str]:
-    if excess.low <= 0:
-        return Finding.BORNE_OUT, f"no measurable gap: {gap}"
-    if reference is None:
-        return Finding.OPEN, f"{gap}; there is no sensitive request to compare with"
-    if difference(own, reference).low > 0:
-        return Finding.TOO_LAX, f"{gap}; sensitive ones have {_per_hundred(reference)}. {_as_asked(cell)}"
-    return Finding.BORNE_OUT, f"{gap}, not measurably above the sensitive ones' {_per_hundred(reference)}"
-
-
-def _reference(cell: Group, summary: Summary, unit: str) -> Estimate | None:
-    """How often the answers diverge that the cell's are compared with: those of the sensitive requests, or for a
-    sensitive cell those of all."""
-    groups: Iterable[Group] = summary.verdicts
-    if cell.verdict is Verdict.SENSITIVE:
-        greedy = summary.overall.gaps.get(Mode.GREEDY)
-    else:
-        greedy = next((group.gaps.get(Mode.GREEDY) for group in groups if group.verdict is Verdict.SENSITIVE), None)
-    return greedy.quantized.divergence if greedy is not None and greedy.quantized.unit == unit else None
+def _opposite(verdict: Verdict | None, summary: Summary) -> Group | None:
+    """All requests of the verdict that the rules put farthest from it; the sensitive ones for all others."""
+    groups = summary.verdicts if verdict is not Verdict.SENSITIVE else summary.verdicts[::-1]
+    found = next(iter(groups), None)
+    is_other_side = found is not None and (found.verdict is Verdict.SENSITIVE) is not (verdict is Verdict.SENSITIVE)
+    return found if is_other_side else None
 
 
 def _as_asked(cell: Group) -> str:
@@ -195,7 +171,3 @@ def _steps(current: float) -> Iterator[float]:
         yield sign * left
         left -= _STEP
     yield 0.0
-
-
-def _per_hundred(estimate: Estimate) -> str:
-    return f"{100 * estimate.value:.1f} ({100 * estimate.low:.1f} to {100 * estimate.high:.1f})"

@@ -37,6 +37,12 @@ def rounds(judged: Judged, plan: Plan) -> Iterator[tuple[Mode, int]]:
             yield Mode.AS_ASKED, repetition
 
 
+def answers(requests: Iterable[Judged], plan: Plan) -> int:
+    """How many answers the requests are sent for: in each round the full tier's, the quantized one's, the full one's
+    again."""
+    return sum(3 for judged in requests for _ in rounds(judged, plan))
+
+
 async def measure(requests: Iterable[Judged], send: Send, plan: Plan, done: Callable[[Measured], None]) -> bool:
     """Hands each request's result to `done` as it comes. False when it gave up, since nothing could be compared."""
     waiting = iter(requests)

@@ -6,27 +6,57 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import date
+from enum import StrEnum
 from typing import Any
 
+from controlplane.model import FormatTier
 from planner.quality.advice import Advice
+from planner.quality.comparing import Separation
+from planner.quality.conclusion import conclude
 from planner.quality.judging import Judged, SetAside
 from planner.quality.measured import Measured
 from planner.quality.summary import Group, Summary
 
-VERSION = 1
+VERSION = 2
+
+
+class Ending(StrEnum):
+    WHOLE = "whole"
+    EARLY = "ended early"
+    GIVEN_UP = "given up, since too many in a row were not answered"
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """All that is known at the end. `complete` is false when it was ended early; `settings` are those it ran with."""
+    """All that is known at the end. `settings` are those it ran with; `formats` those loaded in each tier, as nodes
+    name them."""
 
     settings: Mapping[str, Any]
+    date: date
+    formats: Mapping[FormatTier, tuple[str, ...]]
     asked: int
-    complete: bool
+    ending: Ending
     measured: tuple[Measured, ...]
     aside: tuple[SetAside, ...]
     summary: Summary
+    separations: tuple[Separation, ...]
     advice: tuple[Advice, ...]
+
+    @property
+    def compared(self) -> int:
+        """Requests."""
+        return sum(each.compared for each in self.measured)
+
+    @property
+    def models(self) -> str:
+        return " and ".join(sorted({each.judged.model for each in self.measured}))
+
+    @property
+    def formats_told(self) -> str:
+        """As `int4-awq against fp16`; empty where a tier's are not known."""
+        quantized, full = (" and ".join(self.formats.get(tier, ())) for tier in (FormatTier.QUANTIZED, FormatTier.FULL))
+        return f"{quantized} against {full}" if quantized and full else ""
 
     @property
     def failures(self) -> Counter[str]:
@@ -38,11 +68,13 @@ def document(evaluation: Evaluation) -> dict[str, Any]:
     summary = evaluation.summary
     found: dict[str, Any] = {
         "version": VERSION,
+        "date": evaluation.date.isoformat(),
         "settings": dict(evaluation.settings),
+        "formats": {tier.value: list(names) for tier, names in evaluation.formats.items()},
         "requests": {
             "asked": evaluation.asked,
-            "compared": sum(each.compared for each in evaluation.measured),
-            "complete": evaluation.complete,
+            "compared": evaluation.compared,
+            "complete": evaluation.ending is Ending.WHOLE,
             "set_aside": [asdict(each) for each in evaluation.aside],
             "failures": dict(evaluation.failures),
         },
@@ -50,7 +82,9 @@ def document(evaluation: Evaluation) -> dict[str, Any]:
         "verdicts": [_group(group) for group in summary.verdicts],
         "categories": [_group(group) for group in summary.categories],
         "cells": [_group(group) for group in summary.cells],
-        "advice": [asdict(each) for each in evaluation.advice],
+        "conclusion": conclude(summary, evaluation.separations),
+        "separations": [asdict(each) for each in evaluation.separations],
+        "advice": [asdict(each) | {"finding": each.finding} for each in evaluation.advice],
         "measured": [_measured(each) for each in evaluation.measured],
     }
     plain: dict[str, Any] = _finite(found)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import TypeVar
 
 # The normal distribution's quantile that leaves 2.5% above it.
@@ -44,21 +44,21 @@ class Quartiles:
     third: int | None
 
 
-def share(successes: float, trials: int) -> Estimate:
-    """Wilson's score interval (https://doi.org/10.2307/2276774). `trials` is 1 or more; successes may be fractions,
+def share(successes: float, trials: float) -> Estimate:
+    """Wilson's score interval (https://doi.org/10.2307/2276774). `trials` is above 0; successes may be fractions,
     where each trial is a mean."""
     p = successes / trials
     spread = Z * math.sqrt(p * (1 - p) / trials + Z * Z / (4 * trials * trials))
     centre = p + Z * Z / (2 * trials)
     scale = 1 + Z * Z / trials
     low, high = (centre - spread) / scale, (centre + spread) / scale
-    return Estimate(p, min(max(low, 0.0), p), max(min(high, 1.0), p), trials)
+    return Estimate(p, min(max(low, 0.0), p), max(min(high, 1.0), p), math.floor(trials))
 
 
 def difference(one: Estimate, other: Estimate) -> Estimate:
-    """`one` minus `other`, both with intervals of Wilson's, by Newcombe's hybrid score interval: his method 10
-    (https://pubmed.ncbi.nlm.nih.gov/9595617/). He has it for independent samples; of pairs that go together it is
-    wider than it need be."""
+    """`one` minus `other`, from their own intervals: for Wilson's this is Newcombe's method 10
+    (https://pubmed.ncbi.nlm.nih.gov/9595617/), for others its generalisation (Zou and Donner, Statistics in Medicine
+    27, 2008, 1693-1702). Both are for independent samples; of pairs that go together it is wider than it need be."""
     value = one.value - other.value
     low = value - math.hypot(one.value - one.low, other.high - other.value)
     high = value + math.hypot(one.high - one.value, other.value - other.low)
@@ -68,11 +68,63 @@ def difference(one: Estimate, other: Estimate) -> Estimate:
 def rate(observations: Sequence[Agreement]) -> Estimate | None:
     """How often pairs diverge, per step at which they could: so answers that ended early do not count as good ones.
 
-    The interval takes steps to be alike. None where no pair had a step.
+    Steps of one pair are no more alike than they are found to be: where pairs differ more than dice would have them,
+    the interval is that of as many fewer steps (an effective sample size: Korn and Graubard, Survey Methodology 24,
+    1998, 193-201). None where no pair had a step.
     """
     diverged = sum(each.diverged for each in observations)
     steps = sum(each.steps for each in observations) + diverged
-    return share(diverged, steps) if steps else None
+    if not steps:
+        return None
+    fewer = _design_effect(observations, diverged / steps)
+    return replace(share(diverged / fewer, steps / fewer), n=steps)
+
+
+def _design_effect(observations: Sequence[Agreement], found: float) -> float:
+    """By how much the variance of the rate between pairs exceeds the binomial one, at least 1."""
+    pairs = len(observations)
+    if pairs < 2 or not 0 < found < 1:
+        return 1.0
+    trials = [each.steps + each.diverged for each in observations]
+    between = sum((each.diverged - found * seen) ** 2 for each, seen in zip(observations, trials, strict=True))
+    return max(1.0, between * pairs / (pairs - 1) / (sum(trials) * found * (1 - found)))
+
+
+def mean(values: Sequence[float]) -> Estimate | None:
+    """With Student's interval. None for fewer than two values, which say nothing about their spread."""
+    if len(values) < 2:
+        return None
+    centre = fmean(values)
+    spread = student(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return Estimate(centre, centre - spread, centre + spread, len(values))
+
+
+def not_below_zero(found: Estimate | None) -> Estimate | None:
+    """The estimate of what cannot be below 0, with its interval cut off there."""
+    return replace(found, low=max(found.low, 0.0)) if found is not None else None
+
+
+def student(freedom: int) -> float:
+    """The quantile of Student's distribution that leaves 2.5% above it, to 1 in 800: exact for 1 and 2 degrees of
+    freedom, else by Cornish's and Fisher's expansion (Abramowitz and Stegun 26.7.5)."""
+    if freedom == 1:
+        return math.tan(0.475 * math.pi)
+    if freedom == 2:
+        return 0.95 * math.sqrt(2 / (4 * 0.975 * 0.025))
+    x = Z
+    terms: tuple[float, ...] = (
+        (x**3 + x) / 4,
+        (5 * x**5 + 16 * x**3 + 3 * x) / 96,
+        (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / 384,
+        (79 * x**9 + 776 * x**7 + 1482 * x**5 - 1920 * x**3 - 945 * x) / 92160,
+    )
+    return x + sum(term / float(freedom**power) for power, term in enumerate(terms, 1))
+
+
+def observations_for(found: Estimate, observations: int, half_width: float) -> int:
+    """About how many observations would narrow an interval, found with so many, to `half_width` (above 0) on either
+    side: it narrows with their square root."""
+    return math.ceil(observations * ((found.high - found.low) / (2 * half_width)) ** 2)
 
 
 def bootstrap(

@@ -23,7 +23,9 @@ from planner.quality.statistics import (
     bootstrap,
     difference,
     geometric_mean,
+    mean,
     median_agreement,
+    not_below_zero,
     quartiles,
     rate,
     share,
@@ -59,13 +61,14 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class ModeGap:
-    """The gap between the tiers, beside the full tier's gap to itself; `excess` is what the first has more of changed
-    answers, `divergence_excess` of divergences per step."""
+    """The gap between the tiers, beside the full tier's gap to itself, its noise. `excess` is what the first has more
+    of changed answers, `divergence_excess` of divergences per step, `shift_excess` of `prefix_shift`."""
 
     quantized: Gap
     noise: Gap | None
     excess: Estimate | None
     divergence_excess: Estimate | None
+    shift_excess: Estimate | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +124,8 @@ def gap(requests: Sequence[Sequence[Pair]], dice: Random) -> Gap:
     agreements: Sequence[Agreement] = in_tokens if whole else [pair.characters for pair in pairs]
     curve = agreement_curve(agreements)
 
-    def estimate(of: Callable[[Pair], float | None], central: Callable[[Sequence[float]], float]) -> Estimate | None:
-        means = [fmean(values) for request in requests if (values := [v for p in request if (v := of(p)) is not None])]
-        return bootstrap(means, dice, central)
+    def by_request(of: Callable[[Pair], float | None]) -> list[float]:
+        return [fmean(values) for request in requests if (values := [v for p in request if (v := of(p)) is not None])]
 
     return Gap(
         requests=len(requests),
@@ -133,12 +135,12 @@ def gap(requests: Sequence[Sequence[Pair]], dice: Random) -> Gap:
         first_divergence=quartiles(curve),
         median_divergence=bootstrap(agreements, dice, median_agreement),
         curve=curve,
-        prefix_shift=estimate(lambda pair: pair.prefix_shift, fmean),
-        prefix_difference=estimate(lambda pair: pair.prefix_difference, fmean),
-        answer_difference=estimate(lambda pair: pair.answer_difference, fmean),
-        length_difference=estimate(lambda pair: pair.length_difference, fmean),
-        first_text=estimate(lambda pair: pair.first_text_difference, median),
-        speed=estimate(lambda pair: pair.speed_ratio, geometric_mean),
+        prefix_shift=not_below_zero(mean(by_request(lambda pair: pair.prefix_shift))),
+        prefix_difference=mean(by_request(lambda pair: pair.prefix_difference)),
+        answer_difference=mean(by_request(lambda pair: pair.answer_difference)),
+        length_difference=mean(by_request(lambda pair: pair.length_difference)),
+        first_text=bootstrap(by_request(lambda pair: pair.first_text_difference), dice, median),
+        speed=bootstrap(by_request(lambda pair: pair.speed_ratio), dice, geometric_mean),
     )
 
 
@@ -157,14 +159,15 @@ def _mode_gap(every: Sequence[Measured], mode: Mode, dice: Random) -> ModeGap | 
         return None
     quantized = gap(answered, dice)
     noise = gap(repeated, dice) if repeated else None
-    comparable = noise is not None and noise.unit == quantized.unit
+    comparable = noise if noise is not None and noise.unit == quantized.unit else None
     return ModeGap(
         quantized=quantized,
         noise=noise,
         excess=difference(quantized.changed, noise.changed) if noise else None,
-        divergence_excess=(
-            difference(quantized.divergence, noise.divergence)
-            if noise and comparable and quantized.divergence and noise.divergence
-            else None
-        ),
+        divergence_excess=_beyond(quantized.divergence, comparable.divergence) if comparable else None,
+        shift_excess=_beyond(quantized.prefix_shift, noise.prefix_shift) if noise else None,
     )
+
+
+def _beyond(found: Estimate | None, noise: Estimate | None) -> Estimate | None:
+    return difference(found, noise) if found is not None and noise is not None else None

@@ -59,8 +59,10 @@ async def test_both_tiers_are_measured_and_reported_as_table_json_and_picture(
     )  # fmt: skip
     assert end.status == 0, end.err
     assert "3 of 3 requests compared" in end.out
-    for word in ("divergences per 100 tokens", "log-probability shift", "decoding speed", "extraction", "sensitive"):
+    assert "gguf-q4 against" in end.out
+    for word in ("per 100 tokens", "shift per token", "decoding speed", "extraction", "sensitive", "noise"):
         assert word in end.out
+    assert "Whether the verdicts hold on this model is open: too few requests (1 sensitive" in end.out
     text = report.read_text()
     assert SECRET not in text + end.out + end.err
     found = json.loads(text)
@@ -103,10 +105,19 @@ async def test_a_policy_that_ignores_the_wish_is_told_before_anything_is_sent(
     finally:
         assert (await fleet.system.headrace("policy", "reset")).status == 0
     assert end.status == 1
-    assert "0 of 3 requests compared" in end.out
-    assert "the policy does not let clients ask for the" in end.out
-    assert "add quantized to tenants.client_may_prefer" in end.out
-    assert "nothing to report" in end.err
+    assert end.out == ""
+    assert "none of the 3 requests can be evaluated" in end.err
+    assert "the policy does not let clients ask for the" in end.err
+    assert "add quantized to tenants.client_may_prefer" in end.err
+
+
+async def test_a_model_that_is_not_there_is_one_error_with_those_that_are(fleet: RealFleet) -> None:
+    end = await fleet.system.headrace("evaluate", "--model", "nope", "--gateway", fleet.system.gateway)
+    assert end.status == 1
+    assert end.out == ""
+    (error,) = end.err.strip().splitlines()
+    assert error.startswith("error: none of the 42 requests can be evaluated: The model `nope` does not exist here.")
+    assert MODEL in error
 
 
 async def test_ctrl_c_ends_it_with_a_report_of_what_was_done(fleet: RealFleet, tmp_path: Path) -> None:

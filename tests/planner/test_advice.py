@@ -5,7 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from controlplane.model import Verdict
-from planner.quality.advice import Advice, Finding, advise
+from planner.quality.advice import Advice, advise
+from planner.quality.comparing import Finding
 from planner.quality.judging import Judged
 from planner.quality.measured import Measured
 from planner.quality.summary import summarise
@@ -17,10 +18,30 @@ def advice(every: list[Measured]) -> dict[str, Advice]:
     return {each.category: each for each in found}
 
 
-def test_sensitive_requests_whose_answers_change_are_borne_out(programs: list[Judged]) -> None:
-    found = advice([measured(each, 9, diverged=True) for each in programs])["code"]
-    assert (found.verdict, found.finding, found.change) == (Verdict.SENSITIVE, Finding.BORNE_OUT, None)
-    assert "10.0 (" in found.why
+def test_sensitive_requests_that_change_more_than_tolerant_ones_are_borne_out(
+    programs: list[Judged], stories: list[Judged]
+) -> None:
+    every = [measured(each, 2, diverged=True) for each in programs]
+    found = advice(every + [measured(each, 40, diverged=False) for each in stories])
+    for category, verdict, against in (
+        ("code", Verdict.SENSITIVE, Verdict.TOLERANT),
+        ("writing", Verdict.TOLERANT, Verdict.SENSITIVE),
+    ):
+        each = found[category]
+        assert (each.verdict, each.against, each.finding) == (verdict, against, Finding.BORNE_OUT)
+        assert (each.change, each.rules, each.note) == (None, (), "")
+
+
+def test_a_gap_alone_bears_no_verdict_out(programs: list[Judged], stories: list[Judged]) -> None:
+    """What all requests have says nothing of the rules: sensitive ones must have more of it than tolerant ones."""
+    found = advice([measured(each, 9, diverged=True) for each in (*programs, *stories)])
+    assert {category: each.finding for category, each in found.items()} == {
+        "code": Finding.OPEN,
+        "writing": Finding.OPEN,
+    }
+    lonely = advice([measured(each, 9, diverged=True) for each in programs])["code"]
+    assert lonely.finding is Finding.OPEN
+    assert "no tolerant or neutral request" in lonely.comparison.why_open
 
 
 def test_tolerant_requests_that_suffer_more_than_sensitive_ones_name_the_weight_that_would_change_it(
@@ -29,7 +50,8 @@ def test_tolerant_requests_that_suffer_more_than_sensitive_ones_name_the_weight_
     every = [measured(each, 40, diverged=True) for each in programs]
     every += [measured(each, 1, diverged=True) for each in stories]
     found = advice(every)["writing"]
-    assert (found.verdict, found.finding) == (Verdict.TOLERANT, Finding.TOO_LAX)
+    assert (found.verdict, found.finding) == (Verdict.TOLERANT, Finding.CONTRADICTED)
+    assert "too lax here" in found.note
     assert found.rules[0].startswith(("hot: ", "creative_words: "))
     assert any("story" in rule for rule in found.rules)
     assert found.change is not None
@@ -57,7 +79,8 @@ def test_sensitive_requests_without_a_gap_could_be_judged_less_strictly(
     every = [measured(each, 48, diverged=False) for each in programs]
     every += [measured(each, 2, diverged=True) for each in stories]
     found = advice(every)["code"]
-    assert found.finding is Finding.TOO_STRICT
+    assert found.finding is Finding.CONTRADICTED
+    assert "too strict here" in found.note
     assert found.change is not None
     # greedy 70 and structured_words 60 make 130; below 100 a request is neutral.
     assert (found.change.setting, found.change.proposed) in {
@@ -66,24 +89,17 @@ def test_sensitive_requests_without_a_gap_could_be_judged_less_strictly(
     }
 
 
-def test_tolerant_requests_that_suffer_no_more_than_sensitive_ones_are_borne_out(
-    programs: list[Judged], stories: list[Judged]
-) -> None:
-    found = advice([measured(each, 9, diverged=True) for each in (*programs, *stories)])
-    assert found["writing"].finding is Finding.BORNE_OUT
-
-
 def test_few_requests_say_nothing(stories: list[Judged], programs: list[Judged]) -> None:
     every = [measured(each, 1, diverged=True) for each in stories[:4]]
     found = advice(every + [measured(each, 40, diverged=True) for each in programs])
     assert (found["writing"].finding, found["writing"].rules) == (Finding.OPEN, ())
-    assert "too few" in found["writing"].why
+    assert "too few" in found["writing"].comparison.why_open
 
 
 def test_without_sensitive_requests_there_is_nothing_to_compare_tolerant_ones_with(stories: list[Judged]) -> None:
     found = advice([measured(each, 1, diverged=True) for each in stories])["writing"]
     assert found.finding is Finding.OPEN
-    assert "no sensitive request" in found.why
+    assert "no sensitive request" in found.comparison.why_open
 
 
 def test_what_was_not_answered_is_open(programs: list[Judged]) -> None:

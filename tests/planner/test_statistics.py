@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from random import Random
 from statistics import fmean
 
@@ -12,15 +13,20 @@ from hypothesis import strategies as st
 
 from planner.quality.statistics import (
     Agreement,
+    Estimate,
     Quartiles,
     agreement_curve,
     bootstrap,
     difference,
     geometric_mean,
+    mean,
     median_agreement,
+    not_below_zero,
+    observations_for,
     quartiles,
     rate,
     share,
+    student,
 )
 
 
@@ -120,3 +126,43 @@ def test_the_bootstrap_is_the_same_for_the_same_dice_and_says_nothing_of_one_val
 def test_the_geometric_mean_is_of_factors() -> None:
     assert geometric_mean([2.0, 0.5]) == pytest.approx(1)
     assert geometric_mean([1.0, 4.0]) == pytest.approx(2)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile"),
+    [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (9, 2.2622), (30, 2.0423), (1000, 1.9623)],
+)
+def test_students_quantile_is_that_of_the_tables(freedom: int, quantile: float) -> None:
+    assert student(freedom) == pytest.approx(quantile, rel=0.00125)
+
+
+def test_the_mean_of_few_values_has_students_interval() -> None:
+    # Student's own data, the gain in sleep by the second drug (Biometrika 6, 1908): 95% interval 0.8977 to 3.7623.
+    found = mean([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
+    assert found is not None
+    assert (found.value, found.n) == (pytest.approx(2.33), 10)
+    assert (found.low, found.high) == (pytest.approx(0.8977, abs=2e-3), pytest.approx(3.7623, abs=2e-3))
+    assert mean([1.0]) is None
+
+
+def test_what_cannot_be_below_0_has_no_interval_below_0() -> None:
+    assert not_below_zero(Estimate(1, -1, 3, 2)) == Estimate(1, 0, 3, 2)
+    assert not_below_zero(Estimate(1, 0.5, 3, 2)) == Estimate(1, 0.5, 3, 2)
+    assert not_below_zero(None) is None
+
+
+def test_pairs_that_differ_more_than_dice_would_have_them_widen_the_interval_of_the_rate() -> None:
+    alike = rate([Agreement(9, diverged=True)] * 10)
+    # As many divergences and steps, but half of the pairs diverge at once and half of them late or never.
+    apart = rate([Agreement(0, diverged=True)] * 9 + [Agreement(90, diverged=True)])
+    assert alike is not None
+    assert apart is not None
+    assert alike == replace(share(10, 100), n=100)
+    assert (apart.value, apart.n) == (alike.value, alike.n)
+    # Binomial variance 100 * 0.1 * 0.9 = 9; between pairs (9 * 0.9^2 + 8.1^2) * 10/9 = 81.
+    assert (apart.low, apart.high) == pytest.approx((share(10 / 9, 100 / 9).low, share(10 / 9, 100 / 9).high))
+
+
+def test_an_interval_narrows_with_the_square_root_of_the_observations() -> None:
+    assert observations_for(Estimate(5, 3, 7, 40), 40, half_width=1) == 160
+    assert observations_for(Estimate(5, 3, 7, 40), 40, half_width=2) == 40

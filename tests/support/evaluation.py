@@ -35,12 +35,14 @@ def pair(steps: int, *, diverged: bool, **more: float) -> Pair:
 
 
 def measured(of: Judged, steps: int, *, diverged: bool, noise_diverged: bool = False, **more: float) -> Measured:
-    """Greedy answers that were the same for so many steps, and the full tier's own that were so for 48."""
+    """Greedy answers that were the same for so many steps, and the full tier's own that were so for 48. Where there is
+    a `prefix_shift`, the full tier's own is 0."""
+    noise = {name: 0.0 for name in more if name == "prefix_shift"}
     return Measured(
         of,
         (
             Comparison(Mode.GREEDY, Versus.QUANTIZED, pair(steps, diverged=diverged, **more)),
-            Comparison(Mode.GREEDY, Versus.FULL_AGAIN, pair(48, diverged=noise_diverged)),
+            Comparison(Mode.GREEDY, Versus.FULL_AGAIN, pair(48, diverged=noise_diverged, **noise)),
         ),
         (),
     )
