@@ -38,6 +38,12 @@ def is_led_to(session: NodeSession, clusters: Iterable[PoolCluster]) -> bool:
     )
 
 
+def fills_empty_cluster(clusters: Iterable[PoolCluster], before: Iterable[PoolCluster]) -> bool:
+    """Whether a cluster has endpoints that was there without any."""
+    empty = {cluster.name for cluster in before if not cluster.endpoints}
+    return any(cluster.name in empty and cluster.endpoints for cluster in clusters)
+
+
 def pool_clusters(fleet: Fleet, before: Fleet | None = None) -> tuple[PoolCluster, ...]:
     """A cluster for every pool, of its settled nodes, and while some quiesce another one of all its ready nodes; while
     all do, also one for the sessions that are new to all of them.

@@ -19,7 +19,7 @@ from controlplane.estimation.estimation import Estimation
 from controlplane.estimation.keys import EstimationKeys
 from controlplane.etcd.client import EtcdClient
 from controlplane.fleet import pools_of
-from controlplane.gateway import is_led_to, pool_clusters, snapshot_of
+from controlplane.gateway import fills_empty_cluster, is_led_to, pool_clusters, snapshot_of
 from controlplane.grpc_serving import Health, bind, new_server
 from controlplane.http_serving import Handler, serving_http
 from controlplane.learning.pressures import PressureWatch, Rates
@@ -63,6 +63,8 @@ _log = logging.getLogger(__name__)
 
 STOP_SECONDS = 2.0
 HELD_SECONDS = 2.0
+# What Envoy's first check of an endpoint may take, which it begins at once: until then it sends the endpoint nothing.
+FIRST_CHECK_SECONDS = 0.5
 # What a filter may take to be back at a control plane that has started: its longest wait between two tries, and more.
 FILTERS_BACK_SECONDS = 2.5
 TICK_SECONDS = 1.0
@@ -232,18 +234,22 @@ class ControlPlane:
     async def _publish(self, view: View) -> None:
         """Filters learn of a new cluster only when Envoys can lead to it: a request sent sooner would be refused.
 
-        An Envoy that is stuck holds back the others' new clusters for HELD_SECONDS, and no longer.
+        So it is with a cluster's first endpoints, as when the first node of a pool settles. An Envoy that is stuck
+        holds back the others' for HELD_SECONDS, and no longer.
         """
-        before = self._current.value
+        before, led_before = self._current.value, self._clusters
         self._sessions.observe(view.sessions.values(), time.time())
         self._clusters = pool_clusters(view.fleet, before.fleet if before else None)
         snapshot = snapshot_of(view.fleet, self._clusters, self._settings, self._jwt)
         if self._discovery.snapshot is None or self._discovery.snapshot.version != snapshot.version:
             self._discovery.publish(snapshot)
-        if not _clusters(view) <= _clusters(before):
+        fills = fills_empty_cluster(self._clusters, led_before)
+        if fills or not _clusters(view) <= _clusters(before):
             with suppress(TimeoutError):
                 async with asyncio.timeout(HELD_SECONDS):
                     await self._discovery.until_held()
+        if fills:  # Envoy takes endpoints before it has checked them, unlike clusters
+            await asyncio.sleep(FIRST_CHECK_SECONDS)
         self._metrics.view_published(view.fleet, len(view.sessions))
         self._metrics.gains_expected(view.fleet, view.table.policy.gain)
         self._composition.view_published(view.fleet)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from controlplane.config.settings import Settings
 from controlplane.fleet import Fleet, form_fleet
-from controlplane.gateway import is_led_to, pool_clusters, retried, snapshot_of
+from controlplane.gateway import fills_empty_cluster, is_led_to, pool_clusters, retried, snapshot_of
 from controlplane.model import NodeSession, NodeSpec, ServedModel
 from controlplane.policy.settings import ContextClass, Policy
 from headrace_protos.envoy.config.endpoint.v3 import endpoint_pb2
@@ -147,6 +147,14 @@ def test_a_pools_own_cluster_has_no_quiescing_node_and_another_one_has_all() -> 
     assert clusters(fleet_of(node("a", 1), quiescing("b", 2))) == {POOL: [1], OPEN: [1, 2]}
     assert clusters(fleet_of(node("a", 1), quiescing("b", 2), now=60.0)) == {POOL: [1, 2]}
     assert clusters(fleet_of(node("a", 1), node("b", 2))) == {POOL: [1, 2]}
+
+
+def test_a_cluster_is_filled_that_was_there_without_endpoints() -> None:
+    quiesces, settled = (pool_clusters(fleet_of(quiescing("a", 1), now=now)) for now in (0.0, 60.0))
+    assert fills_empty_cluster(settled, quiesces)
+    assert not fills_empty_cluster(settled, settled)
+    assert not fills_empty_cluster(quiesces, settled)
+    assert not fills_empty_cluster(settled, ())  # a new cluster is not used before it is checked
 
 
 def test_whichever_table_filters_have_no_snapshot_leads_to_a_quiescing_node_by_the_pools_name() -> None:

@@ -226,6 +226,30 @@ async def test_a_restarted_agent_quiesces_and_a_node_that_was_never_seen_does_no
         assert (await registered(system, engine, "second-name")).quiescing_seconds > 0
 
 
+async def test_the_first_node_that_settles_is_sent_nothing_before_envoy_has_found_it_healthy() -> None:
+    async with (
+        running_system(FREE_PORTS + SHORT.replace(f"{SECONDS:g}", "3")) as system,
+        running_engine(EngineShape(model=MODEL, root=AWQ)) as engine,
+        grpc.aio.insecure_channel(system.addresses["grpc"]) as channel,
+    ):
+        engine.health_seconds = 0.25
+        model = node_pb2.ServedModel(id=MODEL, format="int4-awq", max_context=4096, max_sequences=8)
+        spec = node_pb2.NodeSpec(node_id="checked", address=engine.address, models=[model], health_path="/health")
+        registry = registry_pb2_grpc.RegistryStub(channel)
+        await registry.Register(registry_pb2.RegisterRequest(node=spec))
+
+        async def served() -> bool:
+            return (await ask(system, "old", STORY)).status_code == 200
+
+        await until(served, 30)
+        await registry.Register(registry_pb2.RegisterRequest(node=spec))
+        codes = set()
+        async with asyncio.timeout(60):
+            while (response := await ask(system, "old", STORY)).status_code != 200:
+                codes.add(response.json()["error"]["code"])
+        assert codes == {"tier_quiescing"}
+
+
 async def registered(system: RunningSystem, engine: FakeEngine, name: str) -> fleet_pb2.Node:
     """The node as its agent registers it, and leaves again."""
 

@@ -136,12 +136,14 @@ class _BadRequestError(Exception):
 
 @dataclass
 class FakeEngine:
-    """A running engine. `fault`, `shape` and `healthy` may be changed while it runs."""
+    """A running engine. `fault`, `shape` and `healthy` may be changed while it runs, and `health_seconds`, which a
+    health check takes."""
 
     shape: EngineShape
     url: str = ""
     fault: Fault = Fault.NONE
     healthy: bool = True
+    health_seconds: float = 0.0
     requests: deque[Received] = field(default_factory=lambda: deque(maxlen=RECORDED_REQUESTS))
     counters: Counters = field(default_factory=Counters)
 
@@ -187,7 +189,7 @@ class FakeEngine:
 
         return Starlette(
             routes=[
-                route("/health", lambda *_: Response(status_code=200 if self.healthy else 503)),
+                route("/health", self._health),
                 route("/version", lambda *_: JSONResponse({"version": self.shape.version})),
                 route("/v1/models", lambda *_: JSONResponse(self._models())),
                 route("/metrics", lambda *_: PlainTextResponse(self._metrics())),
@@ -198,6 +200,10 @@ class FakeEngine:
         )
 
     # --- what it says of itself ------------------------------------------------------------------------------------
+
+    async def _health(self, _: Request, __: bytes) -> Response:
+        await asyncio.sleep(self.health_seconds)
+        return Response(status_code=200 if self.healthy else 503)
 
     def _models(self) -> dict[str, Any]:
         return {
