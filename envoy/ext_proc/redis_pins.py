@@ -6,6 +6,7 @@ their number. Everything takes one round trip. Nothing stands in for a server th
 
 from __future__ import annotations
 
+import math
 from hashlib import blake2b
 from typing import NoReturn
 
@@ -88,6 +89,7 @@ def _pin(value: bytes | None) -> Pin | None:
         return None
     tier, _, since = value.partition(b" ")
     try:
-        return Pin(FormatTier(tier.decode()), float(since or 0))
+        pin = Pin(FormatTier(tier.decode()), float(since or 0))
     except ValueError:
         return None
+    return pin if math.isfinite(pin.since) else None

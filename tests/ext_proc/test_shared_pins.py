@@ -120,11 +120,14 @@ async def test_redis_holds_no_id_and_keeps_fleets_apart() -> None:
         assert await client.get(key) == b"full 1780000000.125"
 
 
-async def test_what_this_version_cannot_read_is_no_pin_and_gives_way() -> None:
+@pytest.mark.parametrize(
+    "value", [b"\xff of another version", b"full inf", b"full nan", b"full 1e999", b"full 1 2", b""]
+)
+async def test_what_this_version_cannot_read_is_no_pin_and_gives_way(value: bytes) -> None:
     async with running_redis() as server, connected(server) as pins, Redis.from_url(server.url) as client:
         await pins.set_first("s", FULL)
         [key] = await keys_of_sessions(client)
-        await client.set(key, b"\xff of another version")
+        await client.set(key, value)
         assert await pins.get("s") is None
         assert await pins.set_first("s", QUANTIZED) == QUANTIZED
         assert await pins.get("s") == QUANTIZED
