@@ -86,9 +86,24 @@ def _describe(kind: type[Any], details: ErrorDetails) -> tuple[Path, str]:
     path: Path = details["loc"][1:]
     if details["type"] == "unexpected_keyword_argument":
         return path, say_unknown(str(path[-1]), list(_fields(_type_at(kind, path[:-1]))), leaves(kind))
+    if details["type"] == "string_type" and (fault := _fault_as_text(kind, path, details["input"])) is not None:
+        return path, fault
     while path and _type_at(kind, path) is None:  # the steps after it name a branch of a union, or a mapping's key
         path = path[:-1]
     return path, say(details, path)
+
+
+def _fault_as_text(kind: Any, path: Path, stated: object) -> str | None:
+    """What would be wrong with a number where text is wanted if it were put in quotes, as 50051 for an address."""
+    section = _type_at(kind, path[:-1])
+    if not isinstance(stated, int | float) or not _is_section(section):
+        return None
+    declared: Any = typing.get_type_hints(section, include_extras=True).get(str(path[-1]))
+    try:
+        check(declared, json.dumps([str(stated)]))
+    except ValidationError as error:
+        return say(error.errors(include_url=False)[0], path)
+    return None
 
 
 def _leave_out(value: Any, path: Path) -> Path | None:

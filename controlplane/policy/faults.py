@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections import Counter
 from collections.abc import Iterator
 from ipaddress import ip_network
 
+from controlplane.policy.formats import is_listed
 from controlplane.policy.qos import qos_faults
-from controlplane.policy.settings import REQUEST_ID_HEADERS, SESSION_FIELD_ROOTS, GainRules, Policy, TenantRules
+from controlplane.policy.settings import (
+    REQUEST_ID_HEADERS,
+    SESSION_FIELD_ROOTS,
+    FormatRules,
+    GainRules,
+    Policy,
+    TenantRules,
+)
 
 # As `headrace keys new` prints them.
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -105,3 +114,16 @@ def _gain_faults(rules: GainRules) -> Iterator[str]:
         yield "gain.least: must not be above gain.most"
     if rules.enough_seconds >= MOST_HALF_LIVES * rules.half_life_seconds:
         yield "gain.enough_seconds: is forgotten before it is reached; must be below 1.44 times gain.half_life_seconds"
+
+
+def doubts(policy: Policy) -> list[str]:
+    """What may be meant as it stands, but looks like a slip: formats of one's own whose names are nearly known ones."""
+    usual = FormatRules()
+    known = (*usual.full, *usual.quantized)
+    found = []
+    for tier, names in (("full", policy.formats.full), ("quantized", policy.formats.quantized)):
+        for name in names:
+            near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.7)
+            if near and not is_listed(name, usual):
+                found.append(f"formats.{tier}: {name} is no usual format; did you mean {near[0]}?")
+    return found

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from controlplane.policy.faults import doubts
 from headrace.commands.options import read_settings
 
 config = typer.Typer(no_args_is_help=True, add_completion=False, help="Check configuration files.")
@@ -20,5 +21,6 @@ def _group() -> None:
 @config.command("check")
 def check(file: Annotated[Path, typer.Argument(help="A YAML configuration file.")]) -> None:
     """Check a configuration file: every fault at once, each with its line and what to do."""
-    read_settings(file)
+    for doubt in doubts(read_settings(file).policy):
+        typer.echo(f"{file}: warning: policy.{doubt}", err=True)
     typer.echo(f"{file}: good")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headrace import tables
-from headrace.commands.calling import call, print_json
+from headrace.commands.calling import RefusedError, call, print_json
 from headrace.commands.options import (
     AsJson,
     ConfigFile,
@@ -112,7 +112,14 @@ def set_policy(
     """Replace the policy on all control planes and filters. One with any fault is refused whole."""
     target = chosen_target(config, control_plane, token_file)
     request = admin_pb2.SetPolicyRequest(policy_yaml=read_text(file))
-    call(target, admin_pb2_grpc.AdminStub, lambda s: s.SetPolicy, request)
+    try:
+        call(target, admin_pb2_grpc.AdminStub, lambda s: s.SetPolicy, request)
+    except RefusedError as error:  # the control plane knows no file, and calls it a policy
+        lines = (
+            f"{file}:{line.removeprefix('policy:')}" if line.startswith("policy:") else line
+            for line in str(error).splitlines()
+        )
+        raise RefusedError("\n".join(lines)) from None
     typer.echo("the policy is set")
 
 

@@ -194,8 +194,8 @@ async def test_a_policy_with_faults_is_refused_whole_with_each_and_its_line(
     end = await system.headrace("policy", "set", str(file))
     assert (end.status, end.out) == (1, "")
     first, second = end.err.splitlines()
-    assert first.startswith("error: policy:2: sensitivity: ")
-    assert second.startswith("policy:3: no_such_thing: ")
+    assert first.startswith(f"error: {file}:2: sensitivity: ")
+    assert second.startswith(f"{file}:3: no_such_thing: ")
     assert (await system.headrace("policy", "get")).out == before.out
 
 

@@ -196,6 +196,14 @@ def test_a_good_configuration_is_good(run: Run, tmp_path: Path) -> None:
     assert (ended.status, ended.out, ended.err) == (0, f"{config}: good\n", "")
 
 
+def test_formats_that_are_nearly_usual_ones_are_doubted_and_others_are_not(run: Run, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("policy: {formats: {full: [fp61, bf16, gguf-bf16-x], quantized: [acme-4bit, int4-awq]}}\n")
+    ended = run("config", "check", config)
+    warning = f"{config}: warning: policy.formats.full: fp61 is no usual format; did you mean fp16?\n"
+    assert (ended.status, ended.out, ended.err) == (0, f"{config}: good\n", warning)
+
+
 def test_every_fault_of_a_configuration_is_told_with_its_line(run: Run, tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("cluster: Prod!\ngateway:\n  address: nowhere\nno_such: 1\n")

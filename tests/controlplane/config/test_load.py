@@ -119,6 +119,10 @@ def test_faults_of_a_policy_alone_have_paths_without_the_section() -> None:
 ONE_FAULT = [
     # types
     ("cluster: 5", "1: cluster: must be text, not 5; put it in quotes if it is meant as text"),
+    (
+        "control_plane: {grpc: 50051}",
+        "1: control_plane.grpc: '50051' must be host:port, such as 127.0.0.1:8000",
+    ),
     ("cluster: ~", "1: cluster: must be text, not null; put it in quotes if it is meant as text"),
     ("cluster: My Fleet", "1: cluster: 'My Fleet' must be 1 to 63 of a-z, 0-9 and -, with no - at either end"),
     ("ext_proc:\n  workers: true", "2: ext_proc.workers: must be a whole number, not true"),
