@@ -168,7 +168,10 @@ async def _trouble_of_grpc(server: ControlPlaneTarget) -> str | None:
             check = health_pb2_grpc.HealthStub(channel).Check
             answer = await check(health_pb2.HealthCheckRequest(), timeout=CHECK_SECONDS)
         except grpc.aio.AioRpcError as error:
-            return f"{server} does not answer: {error.details()}"
+            details = error.details() or error.code().name
+            if "Connection refused" in details:  # as long as it starts; what else there is may need somebody
+                return f"nothing listens at {server} yet"
+            return f"{server} does not answer: {details}"
         return None if answer.status == health_pb2.HealthCheckResponse.SERVING else f"{server} is not ready"
 
 
