@@ -185,8 +185,8 @@ def _show_advice(console: Console, advice: tuple[Advice, ...]) -> None:
             highlight=False,
         )
     console.print(
-        "Each line has its own interval: of twenty that are told apart, one may be so by chance. Try a change on other "
-        "requests before you set it.",
+        "Each line has its own interval: of twenty groups that do not differ, one may be told apart by chance. Try a "
+        "change on other requests before you set it.",
         highlight=False,
     )
 

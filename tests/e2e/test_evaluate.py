@@ -116,7 +116,7 @@ async def test_a_model_that_is_not_there_is_one_error_with_those_that_are(fleet:
     assert end.status == 1
     assert end.out == ""
     (error,) = end.err.strip().splitlines()
-    assert error.startswith("error: none of the 42 requests can be evaluated: The model `nope` does not exist here.")
+    assert error.startswith("error: none of the 42 requests can be evaluated: The model `nope` does not exist here")
     assert MODEL in error
 
 

@@ -20,7 +20,7 @@ from planner.quality.comparing import (
 from planner.quality.conclusion import conclude, say
 from planner.quality.judging import Judged
 from planner.quality.measured import Measured
-from planner.quality.statistics import Estimate
+from planner.quality.statistics import Agreement, Estimate, difference, rate
 from planner.quality.summary import summarise
 from support.evaluation import judged, measured
 
@@ -172,3 +172,25 @@ def test_every_two_verdicts_are_compared_the_two_farthest_apart_first(
 def test_one_verdict_alone_has_nothing_to_be_compared_with(programs: list[Judged]) -> None:
     assert separations(diverging(programs, 9)) == ()
     assert "judged sensitive: there are none to compare them with" in concluded(diverging(programs, 9))
+
+
+@pytest.mark.parametrize("requests", [(5, 5), (7, 20), (22, 13)])
+def test_groups_that_do_not_differ_are_told_apart_in_one_of_twenty_at_most(requests: tuple[int, int]) -> None:
+    """Also where requests of a group are far from alike, and groups are small: what the intervals promise."""
+    dice = Random(1)
+    longest = 32
+
+    def excess(count: int) -> Estimate:
+        observed = []
+        for _ in range(count):
+            chance = dice.choice((0.005, 0.02, 0.12))
+            steps = next((step for step in range(longest) if dice.random() < chance), longest)
+            observed.append(Agreement(steps, diverged=steps < longest))
+        found, noise = rate(observed), rate([Agreement(longest, diverged=False)] * count)
+        assert found is not None
+        assert noise is not None
+        return difference(found, noise)
+
+    rounds = 500
+    findings = [judge_difference(difference(excess(requests[0]), excess(requests[1]))) for _ in range(rounds)]
+    assert sum(each is not Finding.OPEN for each in findings) <= 0.05 * rounds
