@@ -14,6 +14,7 @@ HeadraceError
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 # In a message; a fleet may have hundreds.
 _MOST_NAMED = 10
@@ -57,13 +58,15 @@ class OverrideError(_FaultsError):
 
 
 class _UnknownError(HeadraceError):
-    """`known` are those that there are."""
+    """`asked` is the name that is not known, `known` are those that there are."""
 
-    def __init__(self, what: str, known: Iterable[str]) -> None:
+    def __init__(self, what: str, asked: str, known: Iterable[str]) -> None:
         names = tuple(known)
+        near = get_close_matches(asked, names, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
         shown = ", ".join(names[:_MOST_NAMED]) or "none"
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        super().__init__(f"{what}; there are: {shown}{more}")
+        super().__init__(f"{what}; {hint}there are: {shown}{more}")
         self.known = names
 
 

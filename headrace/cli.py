@@ -35,6 +35,7 @@ _COMMANDS = {
     "drain": _Place("headrace.commands.fleet", "drain"),
     "policy": _Place("headrace.commands.fleet", "policy"),
     "override": _Place("headrace.commands.override", "override"),
+    "calibration": _Place("headrace.commands.calibration", "calibration"),
     "keys": _Place("headrace.commands.keys", "keys"),
     "config": _Place("headrace.commands.config", "config"),
     "controlplane": _Place("headrace.commands.controlplane", "controlplane"),

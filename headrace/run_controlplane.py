@@ -23,7 +23,6 @@ from controlplane.gateway import fills_empty_cluster, is_led_to, pool_clusters, 
 from controlplane.grpc_serving import Health, bind, new_server
 from controlplane.http_serving import Handler, serving_http
 from controlplane.learning.pressures import PressureWatch, Rates
-from controlplane.learning.statistics import Statistics
 from controlplane.learning.suggesting import ThresholdWatch, totals_by_model
 from controlplane.ledger.composition import CompositionWatch
 from controlplane.ledger.decision_log import DecisionLog
@@ -330,6 +329,7 @@ class ControlPlane:
             if self._ledger is not None:
                 self._metrics.ledger_waiting(self._ledger.waiting)
             self._assess_composition()
+            self._suggest_bounds()
             self._metrics.sla_measured(self._sla.rates(time.monotonic()))
             await asyncio.sleep(TICK_SECONDS)
 
@@ -348,14 +348,13 @@ class ControlPlane:
                 assessment.composition.requests,
             )
 
-    def _suggest_bounds(self, statistics: Statistics) -> None:
-        """`statistics` are of all control planes together."""
-        view = self._current.value
-        if view is None:
+    def _suggest_bounds(self) -> None:
+        view, now = self._current.value, time.monotonic()
+        if view is None or not self._thresholds.is_due(now):
             return
-        totals = totals_by_model(statistics)
-        if self._thresholds.observe(totals, view.fleet, view.table.policy, time.monotonic()):
-            self._metrics.bounds_suggested(self._thresholds.current)
+        totals = totals_by_model(self._estimation.merged())
+        self._thresholds.observe(totals, view.fleet, view.table.policy, now)
+        self._metrics.bounds_suggested(self._thresholds.current)
 
     def _status(self) -> fleet_pb2.GetStatusResponse:
         snapshot = self._discovery.snapshot

@@ -11,6 +11,7 @@ from controlplane.estimation.calibrator import Calibrator
 from controlplane.estimation.codec import decode_control
 from controlplane.estimation.keys import EstimationKeys
 from controlplane.estimation.replicas import Replicas
+from controlplane.estimation.showing import check_known, known_models
 from controlplane.etcd.client import EtcdClient
 from controlplane.etcd.records import mod_revision_is, put
 from controlplane.messages import timestamp
@@ -75,7 +76,7 @@ class Controls:
         """Lets the estimates follow what is learned."""
         pinned = sorted(name for name, control in self._replicas.controls.items() if control.HasField("pinned_at"))
         if model not in pinned:
-            raise UnknownModelError(f"the calibration of {model!r} is not pinned", pinned)
+            raise UnknownModelError(f"the calibration of {model!r} is not pinned", model, pinned)
 
         def change(control: calibration_pb2.CalibrationControl) -> None:
             control.ClearField("pinned")
@@ -85,9 +86,7 @@ class Controls:
         _log.warning("calibration unpinned model=%s", model)
 
     def _check(self, model: str) -> None:
-        known = {*self._served(), *self._replicas.models}
-        if model not in known:
-            raise UnknownModelError(f"nothing is known of a model {model!r}", sorted(known))
+        check_known(model, known_models(self._replicas, self._served()))
 
     async def _change(self, model: str, change: Change) -> calibration_pb2.CalibrationControl:
         key = self._keys.model(model)

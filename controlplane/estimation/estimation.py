@@ -13,6 +13,7 @@ from controlplane.estimation.lessons import Lesson
 from controlplane.estimation.replicas import LEASE_SECONDS, Replicas
 from controlplane.estimation.showing import show
 from controlplane.etcd.client import EtcdClient
+from controlplane.learning.statistics import Statistics
 from controlplane.policy.estimator import Calibrations
 from controlplane.policy.settings import Policy
 from headrace_protos.headrace.v1 import calibration_pb2, decision_pb2
@@ -49,6 +50,11 @@ class Estimation:
     def told(self) -> Calibrations:
         """What filters are to estimate by, but for priors, which are the policy's."""
         return self._calibrator.told.value
+
+    def merged(self) -> Statistics:
+        """What all control planes have learned together, as of each model's last calibration."""
+        of_models = self._calibrator.merged.values()
+        return Statistics(models={name: sums for each in of_models for name, sums in each.models.items()})
 
     def usage(self) -> list[calibration_pb2.UsageCount]:
         """The answered requests since this process began, by what they taught."""

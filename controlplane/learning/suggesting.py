@@ -46,12 +46,13 @@ class ThresholdWatch:
         self._evaluated_at: float | None = None
         self.current: tuple[SuggestedBounds, ...] = ()
 
-    def observe(self, totals: Mapping[str, Histogram], fleet: Fleet, policy: Policy, now: float) -> bool:
-        """`totals` hold the tokens that requests needed in all, by model; `now` is in seconds that never go back. Says
-        whether it was time to evaluate."""
-        if self._evaluated_at is not None and now - self._evaluated_at < EVALUATION_SECONDS:
-            return False
-        self._evaluated_at = now
+    def is_due(self, now: float) -> bool:
+        """Whether it is time to evaluate: once a minute, and anew as soon as there is something where nothing was."""
+        return self._evaluated_at is None or now - self._evaluated_at >= EVALUATION_SECONDS
+
+    def observe(self, totals: Mapping[str, Histogram], fleet: Fleet, policy: Policy, now: float) -> None:
+        """Evaluates. `totals` hold the tokens that requests needed in all, by model; `now` is in seconds that never go
+        back."""
         before, self._suggestions = self._suggestions, {}
         found = []
         for model, needed in sorted(totals.items()):
@@ -77,7 +78,7 @@ class ThresholdWatch:
                 )
             )
         self.current = tuple(found)
-        return True
+        self._evaluated_at = now if found else None
 
 
 def totals_by_model(statistics: Statistics) -> Mapping[str, Histogram]:

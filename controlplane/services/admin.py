@@ -103,7 +103,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
             check_override(override, request.duration_seconds)
             pools = [pool.name for pool in view.fleet.pools]
             if request.pool not in pools:
-                raise UnknownPoolError(f"there is no pool {request.pool!r}", pools)
+                raise UnknownPoolError(f"there is no pool {request.pool!r}", request.pool, pools)
             await self._overrides.put_override(request.pool, override)
         except HeadraceError as error:
             await refuse(context, error)
@@ -130,7 +130,9 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         view = await self._view(context)
         try:
             if not await self._overrides.delete_override(request.pool):
-                raise UnknownPoolError(f"nothing overrides the load of {request.pool!r}", view.fleet.overrides)
+                raise UnknownPoolError(
+                    f"nothing overrides the load of {request.pool!r}", request.pool, view.fleet.overrides
+                )
         except HeadraceError as error:
             await refuse(context, error)
         _log.warning("override cleared pool=%s", request.pool)

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from controlplane.errors import UnavailableError
+from controlplane.errors import UnavailableError, UnknownModelError
 from controlplane.fleet import pools_by_node
 from controlplane.latest import Latest, changes_of_both
 from controlplane.learning.rooms import Room, free_of, share_of
@@ -35,7 +35,7 @@ LONGEST_REPORTED = 500
 class FleetServicer(fleet_pb2_grpc.FleetServicer):
     """`rooms` is what the fleet has room for, `heartbeat` how often its nodes report, in seconds. `clock` gives Unix
     seconds. `status_of` sums up the process around this service, `calibration_of` what is learned of one model's
-    tokens, or of all models' when its name is empty."""
+    tokens, or of all models' when its name is empty; it raises UnknownModelError."""
 
     def __init__(
         self,
@@ -210,7 +210,10 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
     async def GetCalibration(  # noqa: N802
         self, request: calibration_pb2.GetCalibrationRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> calibration_pb2.GetCalibrationResponse:
-        return self._calibration_of(request.model)
+        try:
+            return self._calibration_of(request.model)
+        except UnknownModelError as error:
+            await refuse(context, error)
 
     async def _view(self, context: grpc.aio.ServicerContext[Any, Any]) -> View:
         view = self._current.value

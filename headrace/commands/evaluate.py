@@ -22,7 +22,7 @@ from rich.text import Text
 
 from controlplane.config.addresses import dialable
 from controlplane.config.load import load_policy
-from controlplane.errors import ConfigurationError, HeadraceError
+from controlplane.errors import HeadraceError
 from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.model import FormatTier, HttpRequest
 from controlplane.policy.settings import Policy
@@ -32,6 +32,7 @@ from headrace.commands.options import (
     ControlPlaneAddress,
     RequestHeaders,
     TokenFile,
+    check_writable,
     chosen_targets,
     read_headers,
     read_settings,
@@ -39,6 +40,7 @@ from headrace.commands.options import (
 )
 from headrace.signals import run_until_stopped
 from headrace_protos.headrace.v1 import admin_pb2, admin_pb2_grpc, decision_pb2, fleet_pb2, fleet_pb2_grpc
+from planner.plots import check_plots
 from planner.quality import plot, terminal
 from planner.quality.advice import advise
 from planner.quality.answers import Answer
@@ -107,10 +109,10 @@ def evaluate(
     if keep_texts and json_file is None:
         raise typer.BadParameter("texts are kept in the JSON only; add --json FILE", param_hint="--keep-texts")
     if png_file is not None:
-        plot.check_plots()
+        check_plots()
     for written in (json_file, png_file):
         if written is not None:
-            _check_writable(written)
+            check_writable(written)
     settings = read_settings(config)
     target = chosen_targets(settings, [control_plane] if control_plane else [], token_file)[0]
     url = gateway or f"http://{dialable(settings.gateway.address)}"
@@ -177,12 +179,6 @@ def _read(file: Path | None) -> Sequence[Sample]:
     if str(file) == "-":
         return read_samples(sys.stdin.buffer.read().decode(errors="replace"), "standard input")
     return read_samples(read_text(file), str(file))
-
-
-def _check_writable(file: Path) -> None:
-    """So that minutes of measuring do not end in a wrong path."""
-    if not file.parent.is_dir():
-        raise ConfigurationError([f"{file}: cannot be written: there is no folder {file.parent}"])
 
 
 def _write(evaluation: Evaluation, json_file: Path | None, png_file: Path | None) -> None:

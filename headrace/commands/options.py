@@ -53,6 +53,12 @@ def read_text(file: Path) -> str:
         raise ConfigurationError([f"{file}: is not UTF-8 text: {error}"]) from error
 
 
+def check_writable(file: Path) -> None:
+    """Raises ConfigurationError, before work whose result would have no place."""
+    if not file.parent.is_dir():
+        raise ConfigurationError([f"{file}: cannot be written: there is no folder {file.parent}"])
+
+
 def read_headers(texts: Sequence[str] | None) -> dict[str, str]:
     """By lower-case names. Raises BadParameter."""
     found = {}

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from controlplane.errors import HeadraceError
 from controlplane.model import Verdict
 from planner.quality.asking import Mode
 from planner.quality.comparing import LEAST_REQUESTS
@@ -63,18 +62,6 @@ class _Panel:
     def found(self, row: _Row) -> Estimate | None:
         """Nothing of a single request: it tells nothing of others."""
         return self.of(row.gap.quantized) if row.gap.quantized.requests > 1 else None
-
-
-class PlotsMissingError(HeadraceError):
-    """matplotlib is not installed."""
-
-
-def check_plots() -> None:
-    """Raises PlotsMissingError, before an evaluation that would end without its picture."""
-    try:
-        import matplotlib  # noqa: F401, PLC0415 - an extra, and slow to import
-    except ImportError:
-        raise PlotsMissingError("a picture needs matplotlib; install it with: pip install 'headrace[plots]'") from None
 
 
 def draw(evaluation: Evaluation, file: Path) -> None:

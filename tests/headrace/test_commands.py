@@ -75,6 +75,7 @@ def test_version_and_help(run: Run) -> None:
         "drain",
         "policy",
         "override",
+        "calibration",
         "evaluate",
         "config",
         "node",
@@ -92,6 +93,13 @@ def test_a_command_imports_only_what_it_needs() -> None:
         code = f"import sys, {module}; print(*(name for name in {not_needed!r} if name in sys.modules))"
         ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert (ended.stdout.strip(), ended.stderr) == ("", ""), module
+
+
+@pytest.mark.parametrize("option", ["--json", "--control-plane=127.0.0.1:1"])
+def test_options_of_the_calibrations_table_are_not_dropped_silently(run: Run, option: str) -> None:
+    ended = run("calibration", option, "reset", "llama")
+    assert ended.status == 2
+    assert "write options after `reset`, not before it" in ended.err
 
 
 # --- explain -------------------------------------------------------------------------------------------------------

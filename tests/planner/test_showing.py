@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from controlplane.model import FormatTier
+from planner.plots import PlotsMissingError, check_plots
 from planner.quality import plot, terminal
 from planner.quality.advice import advise
 from planner.quality.asking import Mode
@@ -179,7 +180,7 @@ def test_few_requests_do_not_stretch_the_axes_of_many(programs: list[Judged], st
 
 
 def test_a_missing_matplotlib_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    plot.check_plots()
+    check_plots()
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(plot.PlotsMissingError, match=r"pip install 'headrace\[plots\]'"):
-        plot.check_plots()
+    with pytest.raises(PlotsMissingError, match=r"pip install 'headrace\[plots\]'"):
+        check_plots()

@@ -46,7 +46,9 @@ def needed(median: float, requests: int = 2000) -> dict[str, Histogram]:
 
 def observed(watch: ThresholdWatch, totals: dict[str, Histogram], times: int, start: int = 0, **more: Policy) -> None:
     for number in range(start, start + times):
-        assert watch.observe(totals, FLEET, more.get("policy", POLICY), number * EVALUATION_SECONDS)
+        now = number * EVALUATION_SECONDS
+        assert watch.is_due(now)
+        watch.observe(totals, FLEET, more.get("policy", POLICY), now)
 
 
 def test_a_better_bound_is_suggested_once_it_has_been_better_for_a_while() -> None:
@@ -73,14 +75,14 @@ def test_who_sets_the_suggested_bound_is_suggested_nothing_else() -> None:
     assert bounds.saving == bounds.saving_in_force
 
 
-def test_it_is_evaluated_once_a_minute_however_often_it_is_asked() -> None:
+def test_it_is_evaluated_once_a_minute_and_anew_while_there_is_nothing_to_evaluate() -> None:
     watch = ThresholdWatch()
-    assert [watch.observe(needed(1400), FLEET, POLICY, now) for now in (0.0, 1.0, 59.9, 60.0)] == [
-        True,
-        False,
-        False,
-        True,
-    ]
+    watch.observe({}, FLEET, POLICY, 0.0)
+    assert watch.is_due(0.1)
+    watch.observe(needed(1400), FLEET, POLICY, 0.1)
+    assert [watch.is_due(now) for now in (0.2, 59.9, 60.1)] == [False, False, True]
+    watch.observe({}, FLEET, POLICY, 60.1)
+    assert watch.is_due(60.2)
 
 
 def test_few_requests_suggest_nothing_and_unknown_engines_are_left_out() -> None:

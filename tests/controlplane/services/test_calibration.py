@@ -60,10 +60,11 @@ async def test_a_model_is_learned_of_pinned_reset_and_let_go_on(services: Servic
 
     async def is_forgotten() -> bool:
         found = await shown(services, model)
-        return found.generation == 1 and not found.categories
+        return found.generation == 1 and not sum(each.samples for each in found.categories)
 
     await until(is_forgotten)
-    assert services.estimation.told().learned  # what is pinned stays
+    (category,) = (await shown(services, model)).categories
+    assert (category.category, category.HasField("in_force")) == ("prose", True)  # what is pinned stays
     await services.admin.UnpinCalibration(admin_pb2.UnpinCalibrationRequest(model=model))
     await until(lambda: not services.estimation.told().learned)
     code, details = await status_of(services.admin.UnpinCalibration(admin_pb2.UnpinCalibrationRequest(model=model)))
@@ -76,6 +77,7 @@ async def test_nothing_can_be_done_to_a_model_that_nobody_knows(services: Servic
         services.admin.ResetCalibration(admin_pb2.ResetCalibrationRequest(model="none")),
         services.admin.PinCalibration(admin_pb2.PinCalibrationRequest(model="none")),
         services.admin.UnpinCalibration(admin_pb2.UnpinCalibrationRequest(model="none")),
+        services.fleet.GetCalibration(calibration_pb2.GetCalibrationRequest(model="none")),
     ):
         code, details = await status_of(call)
         assert code is grpc.StatusCode.NOT_FOUND

@@ -26,7 +26,7 @@ from support.grpc_server import serving
         (RegistrationError(["a"]), grpc.StatusCode.INVALID_ARGUMENT),
         (ConfigurationError(["a"]), grpc.StatusCode.INVALID_ARGUMENT),
         (OverrideError(["a"]), grpc.StatusCode.INVALID_ARGUMENT),
-        (UnknownPoolError("a", []), grpc.StatusCode.NOT_FOUND),
+        (UnknownPoolError("a", "b", []), grpc.StatusCode.NOT_FOUND),
         (AddressTakenError("1.2.3.4:5", "n"), grpc.StatusCode.ALREADY_EXISTS),
         (UnknownSessionError("a"), grpc.StatusCode.NOT_FOUND),
         (UnavailableError("a"), grpc.StatusCode.UNAVAILABLE),
