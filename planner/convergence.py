@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _COLOURS = {"prose": "#0085ad", "code": "#b5179e", "cjk": "#f08c00", "mixed": "#2b9348", "other": "#555555"}
+_LEADER = "#a3a3a3"
 _PANELS_BESIDE = 3
 _PANEL_INCHES = (4.9, 3.7)
 _DOTS_PER_INCH = 110
@@ -82,7 +83,7 @@ def _draw_model(axes: Axes, model: calibration_pb2.ModelCalibration, top: float,
     for line, place in zip(lines, _apart(ends, _LABEL_GAP * top), strict=True):
         last = line.convergence[-1]
         leader = [min(last.samples, line.samples), axes.get_xlim()[1]], [min(100 * last.error, top), place]
-        axes.plot(*leader, ":", color=_colour(line), linewidth=0.9, clip_on=False)
+        axes.plot(*leader, ":", color=_LEADER, linewidth=0.9, clip_on=False)
         axes.annotate(
             f"{line.category} {100 * last.error:.1f}%",
             xy=(1.0, place),
