@@ -114,9 +114,11 @@ async def _start(settings: Settings, supervisor: Supervisor, state_dir: Path, lo
     await supervisor.add(headrace("control-plane", "controlplane"))
     for worker in range(settings.ext_proc.workers):
         await supervisor.add(headrace(f"filter-{worker}", "ext-proc", "--worker", str(worker)))
+    control_plane = target(dialable(settings.control_plane.grpc), settings.caller)
+    # Envoy would warn of a control plane that does not listen yet.
+    await until_well(lambda: _silence_of_grpc(control_plane))
     # Last, so that it is stopped first: no request meets a system that has half ended.
     await supervisor.add(headrace("envoy", "envoy"))
-    control_plane = target(dialable(settings.control_plane.grpc), settings.caller)
     await until_well(lambda: _trouble_of_control_plane(control_plane, settings.control_plane.metrics))
     for address in settings.ext_proc.advertise:
         await until_well(partial(_trouble_of_grpc, ControlPlaneTarget(address)))
@@ -161,12 +163,17 @@ def _log_file(log_dir: Path | None, name: str) -> Path | None:
     return log_dir / f"{name}.log" if log_dir else None
 
 
-async def _trouble_of_grpc(server: ControlPlaneTarget) -> str | None:
-    """Why a gRPC server is not ready; None when it is."""
+async def _silence_of_grpc(server: ControlPlaneTarget) -> str | None:
+    """Why a gRPC server does not answer; None when it does, whether or not it is ready."""
+    return await _trouble_of_grpc(server, service="liveness")
+
+
+async def _trouble_of_grpc(server: ControlPlaneTarget, service: str = "") -> str | None:
+    """Why a gRPC server, or one of its services, is not ready; None when it is."""
     async with server.open() as channel:
         try:
             check = health_pb2_grpc.HealthStub(channel).Check
-            answer = await check(health_pb2.HealthCheckRequest(), timeout=CHECK_SECONDS)
+            answer = await check(health_pb2.HealthCheckRequest(service=service), timeout=CHECK_SECONDS)
         except grpc.aio.AioRpcError as error:
             details = error.details() or error.code().name
             if "Connection refused" in details:  # as long as it starts; what else there is may need somebody
