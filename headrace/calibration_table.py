@@ -35,7 +35,7 @@ _LEGEND = (
 def show(models: Iterable[calibration_pb2.ModelCalibration]) -> None:
     console = Console()
     if not console.is_terminal:
-        console.width = 400  # a pipe gets every word
+        console.width = 2000  # a pipe gets every word
     shown = False
     for model in models:
         if shown:

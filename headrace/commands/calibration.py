@@ -24,7 +24,7 @@ from planner.plots import check_plots
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="The model, as `headrace calibration` shows it.")]
 
-calibration = typer.Typer(invoke_without_command=True)
+calibration = typer.Typer(invoke_without_command=True, add_completion=False)
 
 
 class NothingLearnedError(HeadraceError):
