@@ -17,25 +17,30 @@ from support.waiting import until
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 MODEL = "test-model"
-SIZES = {"small": 512, "middle": 2048, "large": 8192}
-# The engines count four bytes as a token. To the estimate of prose it is twelve, so that long prompts get too small a
-# class.
-CLASSES = "context_classes: [{name: small, max_context: 512}, {name: middle, max_context: 2048}, {name: large}]"
-BUDGET = "budget: {default_output_tokens: 100, bytes_per_token: {prose: 12}}"
-CONFIG = f"{FREE_PORTS}policy: {{{CLASSES}, {BUDGET}}}\n"
-TWO_CLASSES = f"context_classes: [{{name: short, max_context: 512}}, {{name: long}}]\n{BUDGET}\n"
+SIZES = {"small": 2048, "middle": 8192, "large": 32_768}
+# The engines count each byte as a token, which is learned and forgotten at once: so prompts of words get too small a
+# class, and those of digits too large a one. Without a cap 1000 tokens of output are expected.
+BYTES_PER_TOKEN = 1.0
+CLASSES = "context_classes: [{name: small, max_context: 2048}, {name: middle, max_context: 8192}, {name: large}]"
+ESTIMATION = "estimation: {half_life_seconds: 0.001}"
+CONFIG = f"{FREE_PORTS}policy: {{{CLASSES}, {ESTIMATION}}}\n"
+TWO_CLASSES = f"context_classes: [{{name: short, max_context: 2048}}, {{name: long}}]\n{ESTIMATION}\n"
 
 
 def pool_of(name: str) -> str:
     return f"{MODEL}/full/{name}/on_demand"
 
 
+def shape(size: str) -> EngineShape:
+    return EngineShape(model=MODEL, max_model_len=SIZES[size], bytes_per_token=BYTES_PER_TOKEN)
+
+
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def system() -> AsyncIterator[RunningSystem]:
     async with (
-        running_engine(EngineShape(model=MODEL, max_model_len=512)) as small,
-        running_engine(EngineShape(model=MODEL, max_model_len=2048)) as middle,
-        running_engine(EngineShape(model=MODEL, max_model_len=8192)) as large,
+        running_engine(shape("small")) as small,
+        running_engine(shape("middle")) as middle,
+        running_engine(shape("large")) as large,
         running_system(CONFIG) as running,
         running.node(small.url, "small", "--max-sequences", "8", "--format", "fp16"),
         running.node(middle.url, "middle", "--max-sequences", "8", "--format", "fp16"),
@@ -56,8 +61,8 @@ async def send(system: RunningSystem, words: int, **more: Any) -> httpx.Response
     ("words", "cap", "to", "mistake"),
     [
         (20, 200, "small", "none"),
-        (20, 1000, "middle", "none"),
-        (20, 4000, "large", "none"),
+        (20, 3000, "middle", "none"),
+        (20, 20_000, "large", "none"),
         (1400, None, "middle", "none"),  # the estimate is too low, and yet in the right class
     ],
 )
@@ -86,16 +91,15 @@ async def test_a_refusal_for_the_context_is_recorded_as_too_small_and_found_as_t
 
 
 async def test_an_answer_cut_where_the_context_ends_is_recorded_as_too_small(system: RunningSystem) -> None:
-    answer = await send(system, 400)  # of whose 512 tokens 12 are left
+    answer = await send(system, 400)  # some 15 tokens are left
     recorded = await system.recorded(answer)
     assert answer.status_code == 200
-    assert recorded.outcome.prompt_tokens + recorded.outcome.completion_tokens == 512
+    assert recorded.outcome.prompt_tokens + recorded.outcome.completion_tokens == SIZES["small"]
     assert recorded.misroute == "too_small"
 
 
 async def test_what_a_smaller_class_would_have_held_is_recorded_as_too_large(system: RunningSystem) -> None:
-    # What is not prose is expected to need more tokens than the engine counts.
-    body = {"model": MODEL, "messages": [{"role": "user", "content": "x = f(a);\n" * 120}], "temperature": 0.5}
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "1234567890" * 90}], "temperature": 0.5}
     answer = await system.http.post("/v1/chat/completions", json=body)
     recorded = await system.recorded(answer)
     assert (recorded.decision.pool, recorded.misroute) == (pool_of("middle"), "too_large")
