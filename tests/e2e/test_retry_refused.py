@@ -18,11 +18,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 MODEL = "test-model"
 SHORT, LONG = (f"{MODEL}/full/{size}/on_demand" for size in ("short", "long"))
-# The engines count four bytes as a token, the estimate of prose twelve.
+# The engines count each byte as a token, which is learned and forgotten at once.
 CONFIG = (
     FREE_PORTS.replace("gateway: {", "gateway: {retry_refused: true, ")
-    + "policy: {context_classes: [{name: short, max_context: 512}, {name: long}], "
-    "budget: {default_output_tokens: 100, bytes_per_token: {prose: 12}}}\n"
+    + "policy: {context_classes: [{name: short, max_context: 2048}, {name: long}], "
+    "estimation: {half_life_seconds: 0.001}}\n"
 )
 
 
@@ -45,8 +45,8 @@ class Sizes:
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def sizes() -> AsyncIterator[Sizes]:
     async with (
-        running_engine(EngineShape(model=MODEL, max_model_len=512)) as short,
-        running_engine(EngineShape(model=MODEL, max_model_len=8192)) as long,
+        running_engine(EngineShape(model=MODEL, max_model_len=2048, bytes_per_token=1.0)) as short,
+        running_engine(EngineShape(model=MODEL, max_model_len=32_768, bytes_per_token=1.0)) as long,
         running_system(CONFIG) as system,
         system.node(short.url, "short", "--max-sequences", "8", "--format", "fp16"),
         system.node(long.url, "long", "--max-sequences", "8", "--format", "fp16"),
