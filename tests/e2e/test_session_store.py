@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from operator import lt
 
 import pytest
 import pytest_asyncio
@@ -76,7 +77,7 @@ async def test_requests_go_on_while_the_store_dies_and_sessions_keep_their_tier(
     system: RunningSystem, store: RunningRedis
 ) -> None:
     assert await tiers(system, "outlives", STORY) == {"quantized"}
-    assert await tiers(system, "outlives", *[CODE] * 20) == {"quantized"}  # both workers know it now
+    await until(lambda: all_workers_see(system, "outlives"), 20)
     async with steady_requests(system, "outlives") as seen:
         await store.kill()
         await until(lambda: are_up(system, 0), 20)
@@ -126,6 +127,14 @@ async def steady_requests(system: RunningSystem, session: str) -> AsyncIterator[
         done = rounds
         await until(lambda: rounds > done + 3)
         sending.cancel()
+
+
+async def all_workers_see(system: RunningSystem, session: str) -> bool:
+    """Whether each worker got some of 20 requests, so that it knows the session."""
+    before = await system.filter_metrics("headrace_decision_seconds_count")
+    assert await tiers(system, session, *[CODE] * 20) == {"quantized"}
+    after = await system.filter_metrics("headrace_decision_seconds_count")
+    return len(before) == len(after) == WORKERS and all(map(lt, before, after))
 
 
 async def is_a_condition(system: RunningSystem, *, stands: bool = True) -> bool:

@@ -174,7 +174,7 @@ async def test_two_control_planes_agree_within_seconds(system: RunningSystem) ->
         await admin.PinCalibration(admin_pb2.PinCalibrationRequest(model=MODEL))
 
         async def is_pinned() -> bool:
-            return (await explained(system.fleet)).rests_on == "pinned"
+            return (await explained(system.fleet)).rests_on == "pinned" == (await explained(fleet)).rests_on
 
         await until(is_pinned, 10.0)
         await admin.ResetCalibration(admin_pb2.ResetCalibrationRequest(model=MODEL))
@@ -183,7 +183,7 @@ async def test_two_control_planes_agree_within_seconds(system: RunningSystem) ->
             return await samples(system) == 0
 
         await until(is_forgotten, 10.0)
-        assert (await explained(fleet)).rests_on == "pinned"
+        assert await is_pinned()
         await admin.UnpinCalibration(admin_pb2.UnpinCalibrationRequest(model=MODEL))
 
         async def is_unlearned() -> bool:

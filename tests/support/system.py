@@ -116,15 +116,19 @@ class RunningSystem:
 
     async def filter_metric(self, name: str) -> float:
         """The sum of one sample, such as `headrace_waiting_requests`, over all filter workers that answer."""
+        return sum(await self.filter_metrics(name))
+
+    async def filter_metrics(self, name: str) -> list[float]:
+        """One sample of each filter worker that answers; 0 where it has none."""
         ext_proc = self.settings().ext_proc
-        total = 0.0
+        found: list[float] = []
         for worker in range(ext_proc.workers):
             try:
                 text = (await self.http.get(f"http://{next_port(ext_proc.metrics, worker)}/metrics")).text
             except httpx.TransportError:
                 continue
-            total += sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"{name} "))
-        return total
+            found.append(sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"{name} ")))
+        return found
 
     def settings(self) -> Settings:
         """With the ports that the parts have."""

@@ -30,7 +30,7 @@ class Issuer:
 
     def token(self, **claims: Any) -> str:
         """`claims` are added, or stand in for the usual ones."""
-        whole = {"iss": "https://issuer.test", "aud": "gateway", "exp": int(time.time()) + 600, **claims}
+        whole = {"iss": "https://issuer.test", "aud": "gateway", "exp": int(time.time()) + 86_400, **claims}
         head = {"alg": "RS256", "kid": "1", "typ": "JWT"}
         signed = f"{_encoded(json.dumps(head).encode())}.{_encoded(json.dumps(whole).encode())}"
         return f"{signed}.{_encoded(self.key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256()))}"
