@@ -45,7 +45,7 @@ async def system(store: RunningRedis) -> AsyncIterator[RunningSystem]:
 async def node(system: RunningSystem, name: str, loaded: str) -> AsyncIterator[None]:
     async with (
         running_engine(EngineShape(model=MODEL)) as engine,
-        system.node(engine.url, name, "--max-sequences", "8", "--format", loaded),
+        system.node(engine.url, name, "--max-sequences", "64", "--format", loaded),
     ):
         yield
 
