@@ -132,7 +132,7 @@ def tier_row(came: Sequence[Came]) -> dict[str, Any]:
 
 
 def _debug(each: Came) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(each.headers.get("x-headrace-debug", "{}"))
+    found: dict[str, Any] = json.loads(each.headers.get("x-headrace-decision", "{}"))
     return found
 
 
