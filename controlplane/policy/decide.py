@@ -28,6 +28,7 @@ from controlplane.policy.estimator import group_of
 from controlplane.policy.govern import UNGOVERNED, Course, Governing, course, overloaded, without_fallback
 from controlplane.policy.preference import as_met, disregarded, stated_preference
 from controlplane.policy.qos import Measure, Mode
+from controlplane.policy.refusals import no_model, no_ready_node, shown_name, tier_quiescing, unknown_model
 from controlplane.policy.select import (
     QUIESCING,
     Need,
@@ -44,9 +45,6 @@ from controlplane.policy.settings import LostTier
 from controlplane.policy.table import Candidate, RoutingTable
 
 _WAITING = frozenset({Reason.WAITING_FOR_ROOM, Reason.HELD_UNDER_PRESSURE})
-
-# A refusal names at most this many of the models that there are.
-_MODELS_NAMED = 10
 
 # Whether a request may go to the cluster of this name now, without waiting.
 Free = Callable[[str], bool]
@@ -73,17 +71,17 @@ def decide(
     tier = table.qos_tier_of(ask.tenant)
     if ask.endpoint is Endpoint.MODELS:
         return Decision(Action.ANSWER, ask.endpoint, "", (Reason.LISTED_MODELS,), qos_tier=tier)
-    models = table.models_of(ask.tenant)
+    models, retry_after = table.models_of(ask.tenant), table.policy.selection.retry_after_seconds
     name = requested_model(ask, table)
     if name is None:
         reason = Reason.NO_MODEL if models else Reason.NO_READY_NODE
-        return refused(_no_model(models, table), reason, ask, qos_tier=tier)
+        return refused(no_model(models, retry_after), reason, ask, qos_tier=tier)
     if not table.models:  # an empty fleet cannot tell an unknown model from one whose nodes are all away
-        return refused(_no_model(models, table), Reason.NO_READY_NODE, ask, model=_shown(name), qos_tier=tier)
+        return refused(no_model(models, retry_after), Reason.NO_READY_NODE, ask, model=shown_name(name), qos_tier=tier)
     candidates = table.pools_of(name, ask.tenant)
     if not candidates:
         reason = Reason.MODEL_NOT_ALLOWED if table.pools_of(name) else Reason.UNKNOWN_MODEL
-        return refused(_unknown_model(name, models), reason, ask, model=_shown(name), qos_tier=tier)
+        return refused(unknown_model(name, models), reason, ask, model=shown_name(name), qos_tier=tier)
     qos = table.policy.qos
     by = None if qos.mode is Mode.DISABLED else Governing(qos, tier, waited_seconds, draw)
     decision = _choose(ask, candidates, table, pin, free, by=by)
@@ -288,8 +286,8 @@ def _outcome(selection: Selection, need: Need, candidates: tuple[Candidate, ...]
     if quiescing:  # waiting helps for sure, and for how long is known
         settles_in = min(c.pool.settles_in for c in candidates if c.pool.name in quiescing)
         reasons = (Reason.TIER_QUIESCING, *selection.reasons)
-        return _Outcome(Action.REJECT, reasons, refusal=_tier_quiescing(model, settles_in))
-    refusal = _no_ready_node(model, need.tier, table.policy.selection.retry_after_seconds)
+        return _Outcome(Action.REJECT, reasons, refusal=tier_quiescing(model, settles_in))
+    refusal = no_ready_node(model, need.tier, table.policy.selection.retry_after_seconds)
     return _Outcome(Action.REJECT, (Reason.NO_READY_NODE, *selection.reasons), refusal=refusal)
 
 
@@ -332,57 +330,3 @@ def _is_lost(pin: FormatTier, tokens: int, candidates: tuple[Candidate, ...]) ->
     if any(c.tier is pin for c in holding):
         return False
     return all(c.tier is not pin for c in candidates) or any(c.ready for c in holding)
-
-
-# --- refusals ------------------------------------------------------------------------------------------------------
-
-
-def _no_model(models: tuple[str, ...], table: RoutingTable) -> Refusal:
-    if not models:
-        return Refusal(
-            503,
-            "server_error",
-            "no_ready_node",
-            "No model is being served yet; try again later.",
-            retry_after=table.policy.selection.retry_after_seconds,
-        )
-    return Refusal(
-        400,
-        "invalid_request_error",
-        "missing_model",
-        f"The request names no model. Set `model` to one of {_named(models)}.",
-        param="model",
-    )
-
-
-def _unknown_model(name: str, models: tuple[str, ...]) -> Refusal:
-    """The same for a model that the tenant may not use: which ones others have is not told. OpenAI does so too."""
-    known = f"Known models are {_named(models)}." if models else "No model is being served yet."
-    message = f"The model `{_shown(name)}` does not exist here, or is not for you. {known}"
-    return Refusal(404, "invalid_request_error", "model_not_found", message, param="model")
-
-
-def _no_ready_node(model: str, tier: FormatTier | None, retry_after: float) -> Refusal:
-    kind = f" in a {tier.value} format" if tier else ""
-    message = f"No node that serves `{model}`{kind} is ready now; try again later."
-    return Refusal(503, "server_error", "no_ready_node", message, retry_after=retry_after)
-
-
-def _tier_quiescing(model: str, retry_after: float) -> Refusal:
-    message = (
-        f"All nodes that serve `{model}` in this session's format have just registered anew and take only new sessions "
-        f"for {retry_after:.0f} s more; try again then, or begin a new session."
-    )
-    return Refusal(503, "server_error", "tier_quiescing", message, retry_after=retry_after)
-
-
-def _shown(name: str) -> str:
-    """A name from a request, of a length and of characters that do no harm where it is shown."""
-    short = name if len(name) <= 100 else f"{name[:100]}..."
-    return "".join(char if char.isprintable() else "?" for char in short)
-
-
-def _named(models: tuple[str, ...]) -> str:
-    shown = ", ".join(f"`{model}`" for model in models[:_MODELS_NAMED])
-    more = len(models) - _MODELS_NAMED
-    return f"{shown} and {more} more" if more > 0 else shown
