@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from importlib import resources
 from pathlib import Path
 from string import Template
+
+from xds_server.hosts import is_ip
 
 _NAME = "bootstrap.yaml"
 
@@ -29,7 +30,7 @@ def render_bootstrap(
         "node_cluster": cluster,
         "xds_host": xds_host,
         "xds_port": xds_port,
-        "xds_discovery": "STATIC" if _is_ip(xds_host) else "STRICT_DNS",
+        "xds_discovery": "STATIC" if is_ip(xds_host) else "STRICT_DNS",
         "admin_host": admin_host,
         "admin_port": admin_port,
         "max_connections": max_connections,
@@ -45,11 +46,3 @@ def _template() -> str:
     if packaged.is_file():
         return packaged.read_text()
     return (Path(__file__).resolve().parents[2] / "envoy" / _NAME).read_text()
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

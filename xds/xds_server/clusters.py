@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -14,6 +13,7 @@ from headrace_protos.envoy.config.endpoint.v3 import endpoint_components_pb2, en
 from headrace_protos.envoy.extensions.clusters.aggregate.v3 import cluster_pb2 as aggregate_pb2
 from headrace_protos.envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
 from xds_server.gateway import Endpoint, PoolCluster
+from xds_server.hosts import is_ip
 from xds_server.resource import packed
 
 EXT_PROC = "headrace-ext-proc"
@@ -137,7 +137,7 @@ def socket_address(text: str) -> address_pb2.Address:
 
 def _grpc_cluster(name: str, texts: Sequence[str], *, ping_interval: float, ping_timeout: float) -> cluster_pb2.Cluster:
     addresses = [socket_address(text) for text in texts]
-    by_name = any(a.HasField("socket_address") and not _is_ip(a.socket_address.address) for a in addresses)
+    by_name = any(a.HasField("socket_address") and not is_ip(a.socket_address.address) for a in addresses)
     if by_name and any(a.HasField("pipe") for a in addresses):
         raise ValueError(f"{name}: host names and unix sockets cannot be mixed: {', '.join(texts)}")
     return cluster_pb2.Cluster(
@@ -234,11 +234,3 @@ def _circuit_breakers() -> circuit_breaker_pb2.CircuitBreakers:
             }
         ]
     )
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

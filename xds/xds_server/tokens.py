@@ -7,7 +7,6 @@ https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_filters/jwt_
 
 from __future__ import annotations
 
-import ipaddress
 from datetime import timedelta
 from urllib.parse import urlsplit
 
@@ -17,6 +16,7 @@ from headrace_protos.envoy.config.endpoint.v3 import endpoint_pb2
 from headrace_protos.envoy.extensions.filters.http.jwt_authn.v3 import config_pb2
 from headrace_protos.envoy.extensions.transport_sockets.tls.v3 import common_pb2, tls_pb2
 from xds_server.gateway import TENANT_HEADER, Tokens
+from xds_server.hosts import is_ip
 from xds_server.resource import packed
 
 JWKS_CLUSTER = "headrace-jwks"
@@ -67,7 +67,7 @@ def token_keys_cluster(url: str, authority: str | None) -> cluster_pb2.Cluster:
     port = parts.port or (443 if secure else 80)
     cluster = cluster_pb2.Cluster(
         name=JWKS_CLUSTER,
-        type=cluster_pb2.Cluster.STATIC if _is_ip(host) else cluster_pb2.Cluster.STRICT_DNS,
+        type=cluster_pb2.Cluster.STATIC if is_ip(host) else cluster_pb2.Cluster.STRICT_DNS,
         connect_timeout=_FETCH_TIMEOUT,
         load_assignment=endpoint_pb2.ClusterLoadAssignment(
             cluster_name=JWKS_CLUSTER,
@@ -85,7 +85,7 @@ def token_keys_cluster(url: str, authority: str | None) -> cluster_pb2.Cluster:
 
 def _tls(host: str, authority: str | None) -> tls_pb2.UpstreamTlsContext:
     """Envoy verifies nothing by itself: neither who signed a certificate nor whose it is."""
-    name_type = common_pb2.SubjectAltNameMatcher.IP_ADDRESS if _is_ip(host) else common_pb2.SubjectAltNameMatcher.DNS
+    name_type = common_pb2.SubjectAltNameMatcher.IP_ADDRESS if is_ip(host) else common_pb2.SubjectAltNameMatcher.DNS
     trust = common_pb2.CertificateValidationContext(
         match_typed_subject_alt_names=[{"san_type": name_type, "matcher": {"exact": host}}]
     )
@@ -93,14 +93,4 @@ def _tls(host: str, authority: str | None) -> tls_pb2.UpstreamTlsContext:
         trust.trusted_ca.inline_string = authority
     else:
         trust.system_root_certs.SetInParent()
-    return tls_pb2.UpstreamTlsContext(
-        sni="" if _is_ip(host) else host, common_tls_context={"validation_context": trust}
-    )
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+    return tls_pb2.UpstreamTlsContext(sni="" if is_ip(host) else host, common_tls_context={"validation_context": trust})
