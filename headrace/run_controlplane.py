@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from importlib import metadata
 
 from controlplane.config.addresses import dialable, is_loopback
@@ -19,9 +19,9 @@ from controlplane.estimation.estimation import Estimation
 from controlplane.estimation.keys import EstimationKeys
 from controlplane.etcd.client import EtcdClient
 from controlplane.fleet import pools_of
-from controlplane.gateway import fills_empty_cluster, is_led_to, pool_clusters, snapshot_of
 from controlplane.grpc_serving import Health, bind, new_server
 from controlplane.http_serving import Handler, serving_http
+from controlplane.leading import Leading
 from controlplane.learning.pressures import PressureWatch, Rates
 from controlplane.learning.suggesting import ThresholdWatch, totals_by_model
 from controlplane.ledger.composition import CompositionWatch
@@ -32,7 +32,6 @@ from controlplane.ledger.sessions import SessionHistory
 from controlplane.ledger.sla import SlaWatch
 from controlplane.ledger.store import LedgerStore
 from controlplane.ledger.writer import LedgerWriter
-from controlplane.messages import timestamp
 from controlplane.metrics import ControlPlaneMetrics
 from controlplane.model import NodeSession, NodeSpec
 from controlplane.policy.settings import Policy
@@ -47,23 +46,18 @@ from controlplane.services.surface import Surface
 from controlplane.status import Surroundings, summarise
 from controlplane.view import CurrentView, View
 from headrace.credentials import etcd_access, ledger_store, read_tokens, server_tls, tokens_of
+from headrace.envoys import XdsObserver, envoy_status
 from headrace.probes import probes
 from headrace.signals import stop_requested
 from headrace.telemetry import new_metrics, telemetry
 from headrace_protos.envoy.service.accesslog.v3 import als_pb2_grpc
 from headrace_protos.headrace.v1 import admin_pb2_grpc, decision_pb2, fleet_pb2, fleet_pb2_grpc, registry_pb2_grpc
 from node_agent import backoff
-from xds_server.gateway import PoolCluster
-from xds_server.resource import ResourceType
-from xds_server.server import DiscoveryService, EnvoyState
-from xds_server.stream import Rejected
+from xds_server.server import DiscoveryService
 
 _log = logging.getLogger(__name__)
 
 STOP_SECONDS = 2.0
-HELD_SECONDS = 2.0
-# What Envoy's first check of an endpoint may take, which it begins at once: until then it sends the endpoint nothing.
-FIRST_CHECK_SECONDS = 0.5
 # What a filter may take to be back at a control plane that has started: its longest wait between two tries, and more.
 FILTERS_BACK_SECONDS = 2.5
 TICK_SECONDS = 1.0
@@ -86,8 +80,10 @@ class ControlPlane:
         self._metrics = metrics
         self._started = time.monotonic()
         self._tokens = _bearer_tokens(settings.control_plane.auth)
-        self._jwt = tokens_of(settings.gateway.jwt)
         self._stopping = False
+        self._current = CurrentView(None)
+        self._discovery = DiscoveryService(XdsObserver(metrics), f"headrace-{settings.cluster}")
+        self._leading = Leading(settings, tokens_of(settings.gateway.jwt), self._discovery, self._current)
         keys = Keys(f"/headrace/v1/{settings.cluster}/")
         self._store = NodeStore(
             client,
@@ -96,7 +92,7 @@ class ControlPlane:
             lease_seconds=int(settings.control_plane.lease),
             quiescence=lambda: self._policy.sessions.quiescence,
             until_heard=self._until_heard,
-            until_left=self._until_left,
+            until_left=self._leading.until_left,
             known=self._known_sessions,
             ours=_ports(settings),
         )
@@ -106,7 +102,6 @@ class ControlPlane:
             grace=max(settings.control_plane.lease, COME_BACK_SECONDS),
             quiescence=lambda: self._policy.sessions.quiescence,
         )
-        self._current = CurrentView(None)
         self._estimation = Estimation(
             client,
             EstimationKeys(f"/headrace/calibration/v1/{settings.cluster}/"),
@@ -127,7 +122,6 @@ class ControlPlane:
         self._sla = SlaWatch(lambda: self._policy.sla, time.monotonic)
         self._decision_log = DecisionLog(settings.telemetry.log_decisions)
         self._thresholds = ThresholdWatch()
-        self._clusters: tuple[PoolCluster, ...] = ()
         self._sessions = SessionHistory(settings.gateway.route_timeout)
         recorder = secrets.randbits(31)
         self._ledger = None
@@ -141,7 +135,6 @@ class ControlPlane:
                 retention=settings.ledger.retention,
             )
         self._decisions = Decisions(settings.control_plane.recent_decisions, recorder, time.time, self._ledger)
-        self._discovery = DiscoveryService(_XdsObserver(metrics), f"headrace-{settings.cluster}")
         self._crediting = Crediting(self._current, time.time)
         self._fleet = fleet.FleetServicer(
             self._current,
@@ -231,24 +224,8 @@ class ControlPlane:
         return f"waiting for etcd: {self._follower.trouble or 'the fleet has not been read from it yet'}"
 
     async def _publish(self, view: View) -> None:
-        """Filters learn of a new cluster only when Envoys can lead to it: a request sent sooner would be refused.
-
-        So it is with a cluster's first endpoints, as when the first node of a pool settles. An Envoy that is stuck
-        holds back the others' for HELD_SECONDS, and no longer.
-        """
-        before, led_before = self._current.value, self._clusters
         self._sessions.observe(view.sessions.values(), time.time())
-        self._clusters = pool_clusters(view.fleet, before.fleet if before else None)
-        snapshot = snapshot_of(view.fleet, self._clusters, self._settings, self._jwt)
-        if self._discovery.snapshot is None or self._discovery.snapshot.version != snapshot.version:
-            self._discovery.publish(snapshot)
-        fills = fills_empty_cluster(self._clusters, led_before)
-        if fills or not _clusters(view) <= _clusters(before):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(HELD_SECONDS):
-                    await self._discovery.until_held()
-        if fills:  # Envoy takes endpoints before it has checked them, unlike clusters
-            await asyncio.sleep(FIRST_CHECK_SECONDS)
+        await self._leading.tell(view)
         self._metrics.view_published(view.fleet, len(view.sessions))
         self._metrics.gains_expected(view.fleet, view.table.policy.gain)
         self._composition.view_published(view.fleet)
@@ -261,17 +238,6 @@ class ControlPlane:
                 while self._current.value is None:
                     await self._current.next()
         await asyncio.sleep(self._started + FILTERS_BACK_SECONDS - time.monotonic())
-
-    async def _until_left(self, session: NodeSession) -> None:
-        """Until no Envoy leads requests to a session that are not for it any more; HELD_SECONDS at most."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(HELD_SECONDS), aclosing(self._current.changes()) as views:
-                async for view in views:
-                    shown = view.sessions.get(session.spec.node_id)
-                    is_told = shown is None or shown == session or shown.session_id != session.session_id
-                    if is_told and not is_led_to(session, self._clusters):
-                        await self._discovery.until_held()
-                        return
 
     def _record(self, recorded: decision_pb2.RecordedDecision) -> None:
         self._decisions.record(recorded)
@@ -367,29 +333,16 @@ class ControlPlane:
                 policy_fault=self._publisher.policy_fault,
                 view_fault=self._publisher.view_fault,
                 snapshot_version=snapshot.version if snapshot else "",
-                envoys=tuple(_envoy_status(state) for state in self._discovery.states()),
+                envoys=tuple(envoy_status(state) for state in self._discovery.states()),
                 filter_workers=tuple(sorted(self._fleet.filter_workers.value)),
                 workers=self._fleet.workers,
                 now=time.time(),
                 assessment=self._composition.last,
                 sla=self._sla.rates(time.monotonic()),
-                ledger=self._ledger_status(),
+                ledger=self._ledger.status() if self._ledger is not None else None,
                 bounds=self._thresholds.current,
                 usage=tuple(self._estimation.usage()),
             ),
-        )
-
-    def _ledger_status(self) -> fleet_pb2.LedgerStatus | None:
-        ledger = self._ledger
-        if ledger is None:
-            return None
-        return fleet_pb2.LedgerStatus(
-            store=ledger.store.place,
-            trouble=ledger.trouble or "",
-            waiting=ledger.waiting,
-            written=ledger.written,
-            lost=ledger.lost,
-            last_loss=timestamp(ledger.last_loss) if ledger.last_loss is not None else None,
         )
 
 
@@ -405,46 +358,6 @@ def _ports(settings: Settings) -> tuple[str, ...]:
     control, ext_proc = settings.control_plane, settings.ext_proc
     listening = (settings.gateway.address, settings.envoy.admin, control.grpc, control.xds, control.metrics)
     return tuple(dialable(address) for address in (*listening, ext_proc.listen, ext_proc.health, ext_proc.metrics))
-
-
-def _clusters(view: View | None) -> set[str]:
-    return {cluster for pool in view.fleet.pools for cluster in pool.clusters} if view else set()
-
-
-class _XdsObserver:
-    """Logs and counts what Envoys say."""
-
-    def __init__(self, metrics: ControlPlaneMetrics) -> None:
-        self._metrics = metrics
-
-    def connected(self, node_id: str, peer: str) -> None:
-        _log.info("envoy connected node=%s peer=%s", node_id, peer)
-
-    def acknowledged(self, node_id: str, kind: ResourceType, names: tuple[str, ...]) -> None:
-        _log.debug("xds update taken node=%s type=%s resources=%d", node_id, kind.name, len(names))
-        self._metrics.xds_update(kind.name.lower(), "acknowledged")
-
-    def rejected(self, node_id: str, rejection: Rejected) -> None:
-        _log.error(
-            "xds update REJECTED, the last good one stays node=%s type=%s resources=%s reason=%s",
-            node_id,
-            rejection.type.name,
-            ",".join(rejection.names),
-            rejection.message,
-        )
-        self._metrics.xds_update(rejection.type.name.lower(), "rejected")
-
-    def disconnected(self, node_id: str) -> None:
-        _log.info("envoy disconnected node=%s", node_id)
-
-
-def _envoy_status(state: EnvoyState) -> fleet_pb2.EnvoyStatus:
-    return fleet_pb2.EnvoyStatus(
-        node_id=state.node_id,
-        acknowledged_version=state.acknowledged_version,
-        rejected_updates=state.rejected,
-        last_rejection=state.last_rejection.message if state.last_rejection else "",
-    )
 
 
 async def run_controlplane(settings: Settings) -> None:

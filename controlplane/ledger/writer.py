@@ -19,6 +19,8 @@ from typing import Protocol
 
 from controlplane.ledger.row import Recorded, Row
 from controlplane.ledger.store import LedgerStore, Loss, RowsRefusedError, StoreAwayError
+from controlplane.messages import timestamp
+from headrace_protos.headrace.v1 import fleet_pb2
 
 _log = logging.getLogger(__name__)
 
@@ -96,6 +98,16 @@ class LedgerWriter:
         self._some.set()
         if len(self._queue) >= MOST_ROWS:
             self._many.set()
+
+    def status(self) -> fleet_pb2.LedgerStatus:
+        return fleet_pb2.LedgerStatus(
+            store=self.store.place,
+            trouble=self.trouble or "",
+            waiting=self.waiting,
+            written=self.written,
+            lost=self.lost,
+            last_loss=timestamp(self.last_loss) if self.last_loss is not None else None,
+        )
 
     async def run(self) -> None:
         """Until it is cancelled; then writes what waits, for STOP_SECONDS at most, and closes the store."""
