@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from headrace.console import console
 from headrace_protos.headrace.v1 import calibration_pb2
 
 _STYLES = {"learned": "green", "pinned": "yellow", "prior": "cyan"}
@@ -33,23 +33,21 @@ _LEGEND = (
 
 
 def show(models: Iterable[calibration_pb2.ModelCalibration]) -> None:
-    console = Console()
-    if not console.is_terminal:
-        console.width = 2000  # a pipe gets every word
+    out = console()
     shown = False
     for model in models:
         if shown:
-            console.print()
+            out.print()
         shown = True
-        console.print(f"[bold]{escape(model.model)}[/]{_state(model)}", highlight=False, soft_wrap=True)
+        out.print(f"[bold]{escape(model.model)}[/]{_state(model)}", highlight=False, soft_wrap=True)
         if model.categories:
-            console.print(_table(model))
+            out.print(_table(model))
         else:
-            console.print("nothing is learned yet: priors are in force")
+            out.print("nothing is learned yet: priors are in force")
     if not shown:
-        console.print("no model is served, and nothing is learned of any")
+        out.print("no model is served, and nothing is learned of any")
     else:
-        console.print(f"\n[dim]{_LEGEND}[/]", highlight=False)
+        out.print(f"\n[dim]{_LEGEND}[/]", highlight=False)
 
 
 def _state(model: calibration_pb2.ModelCalibration) -> str:

@@ -17,6 +17,7 @@ from controlplane.messages import as_fields
 from headrace import tables
 from headrace.commands.calling import call, print_json, told
 from headrace.commands.options import AsJson, ConfigFile, ControlPlaneAddress, TokenFile, chosen_target
+from headrace.console import show_line
 from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 
 
@@ -99,7 +100,7 @@ async def _follow(target: ControlPlaneTarget, request: fleet_pb2.ListDecisionsRe
                     typer.echo(f"{answer.missed} decisions were recorded faster than they could be shown", err=True)
                 for recorded in answer.decisions:
                     line = json.dumps(as_fields(recorded), ensure_ascii=False) if as_json else tables.decision(recorded)
-                    tables.show_line(line, markup=not as_json)
+                    show_line(line, markup=not as_json)
                 if request.limit and not told_live:
                     told_live = True
                     typer.echo("--- these were before; what follows is live ---", err=True)

@@ -19,7 +19,6 @@ from controlplane.model import FormatTier, HttpRequest
 from controlplane.policy.explain import explain_request
 from controlplane.policy.table import compile_table
 from controlplane.registry.fleet_file import load_fleet
-from headrace import tables
 from headrace.commands.calling import call, print_json
 from headrace.commands.options import (
     AsJson,
@@ -32,6 +31,7 @@ from headrace.commands.options import (
     read_settings,
     read_text,
 )
+from headrace.explanation import show_explanation
 from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 
 
@@ -79,7 +79,7 @@ def explain(
     if json:
         print_json(decision)
     else:
-        tables.show_explanation(decision, weights)
+        show_explanation(decision, weights)
 
 
 def _read_body(file: Path | None) -> bytes:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headrace import tables
+from headrace import status_lines, tables
 from headrace.commands.calling import RefusedError, call, print_json
 from headrace.commands.options import (
     AsJson,
@@ -75,7 +75,7 @@ def status(
     if json:
         print_json(answer)
     else:
-        tables.show_status(answer)
+        status_lines.show_status(answer)
 
 
 def drain(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.markup import escape
 
-from headrace import tables
+from headrace import values
 from headrace.demo.requests import MODEL
 from headrace.demo.sending import Answered
 from headrace.up import Addresses
@@ -21,10 +21,10 @@ from headrace_protos.headrace.v1 import decision_pb2
 def show_answered(console: Console, number: int, answered: Answered) -> None:
     decision = answered.recorded.decision
     mark = "[red]x[/]" if answered.faults else "[green]v[/]"
-    style = tables.TIER_STYLES.get(decision.tier, "white")
+    style = values.TIER_STYLES.get(decision.tier, "white")
     console.print(
         f"{mark} {number:2} {escape(answered.request.title):32.32} {_padded_verdict(decision)} "
-        f"{tables.budget(decision):>9}  [{style}]{escape(decision.pool):39}[/] {escape(answered.node or '-'):10} "
+        f"{values.budget(decision):>9}  [{style}]{escape(decision.pool):39}[/] {escape(answered.node or '-'):10} "
         f"{answered.seconds * 1000:6.0f} ms",
         soft_wrap=True,
         highlight=False,
@@ -36,7 +36,7 @@ def show_answered(console: Console, number: int, answered: Answered) -> None:
 
 def _padded_verdict(decision: decision_pb2.Decision) -> str:
     """In a column: the colours' markup does not count in its width."""
-    return tables.verdict(decision) + " " * (9 - len(decision.sensitivity.verdict))
+    return values.verdict(decision) + " " * (9 - len(decision.sensitivity.verdict))
 
 
 def _why(answered: Answered) -> str:
@@ -54,7 +54,7 @@ def show_summary(console: Console, every: Sequence[Answered]) -> None:
         f"\n[bold]{len(every)} requests, {sum(not a.faults for a in every)} answered by the pool they were sent to[/]"
     )
     for (verdict, pool), count in sorted(by_pool.items()):
-        style = tables.VERDICT_STYLES.get(verdict, "white")
+        style = values.VERDICT_STYLES.get(verdict, "white")
         console.print(f"  {count:3}  [{style}]{verdict:9}[/]  {escape(pool)}", highlight=False)
 
 

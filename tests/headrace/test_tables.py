@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from headrace import tables
+from headrace import console, explanation, status_lines, tables
 from headrace_protos.headrace.v1 import admin_pb2, calibration_pb2, decision_pb2, fleet_pb2, node_pb2
 
 LONG = "a-model-with-a-rather-long-name/of/several/parts-" * 3
@@ -50,9 +50,9 @@ def test_decisions(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_decision_is_one_line_whatever_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     decision = decision_pb2.Decision(model=LONG, pool=LONG, reasons=["session_pinned", "spilled_under_load"])
     outcome = decision_pb2.Outcome(status=200, upstream="[fd00::7]:8000", prompt_tokens=5, duration_seconds=1.25)
-    tables.show_line(tables.decision(decision_pb2.RecordedDecision(decision=decision, outcome=outcome)), markup=True)
-    tables.show_line(tables.decision(decision_pb2.RecordedDecision()), markup=True)
-    tables.show_line('{"model": "[red]x"}', markup=False)
+    console.show_line(tables.decision(decision_pb2.RecordedDecision(decision=decision, outcome=outcome)), markup=True)
+    console.show_line(tables.decision(decision_pb2.RecordedDecision()), markup=True)
+    console.show_line('{"model": "[red]x"}', markup=False)
     first, second, third = capsys.readouterr().out.splitlines()
     for word in (LONG, "[fd00::7]:8000", "session_pinned, spilled_under_load", "1250 ms", "tokens 5+0", "200"):
         assert word in first
@@ -62,21 +62,21 @@ def test_a_decision_is_one_line_whatever_it_says(capsys: pytest.CaptureFixture[s
 
 def test_the_ledger_is_shown_with_what_it_lost(capsys: pytest.CaptureFixture[str]) -> None:
     ledger = fleet_pb2.LedgerStatus(store="postgresql://h@db/x", trouble="gone", waiting=7, lost={"queue_full": 3})
-    tables.show_status(fleet_pb2.GetStatusResponse(ledger=ledger))
+    status_lines.show_status(fleet_pb2.GetStatusResponse(ledger=ledger))
     assert "postgresql://h@db/x: 0 written, away, 7 wait, 3 lost: queue_full" in capsys.readouterr().out
 
 
 def test_bounds_are_shown_with_what_others_would_save(capsys: pytest.CaptureFixture[str]) -> None:
     same = fleet_pb2.ContextBounds(model="a", in_force=[8192], suggested=[8192], saving_in_force=0.3, requests=1200)
     better = fleet_pb2.ContextBounds(model="b", in_force=[8192], suggested=[4096], saving=0.4, saving_in_force=0.3)
-    tables.show_status(fleet_pb2.GetStatusResponse(context_bounds=[same, better]))
+    status_lines.show_status(fleet_pb2.GetStatusResponse(context_bounds=[same, better]))
     shown = capsys.readouterr().out
     assert "a: 8192 saves up to 30% of the engines (1200 requests)" in shown
     assert "b: 8192 saves up to 30% of the engines, 4096 would save up to 40% (0 requests)" in shown
 
 
 def test_nodes_that_teach_nothing_are_named_and_many_of_them_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    tables.show_status(fleet_pb2.GetStatusResponse(silent_nodes=[f"n{number}" for number in range(12)]))
+    status_lines.show_status(fleet_pb2.GetStatusResponse(silent_nodes=[f"n{number}" for number in range(12)]))
     shown = capsys.readouterr().out
     assert "n0, n1" in shown
     assert "n9, ..." in shown
@@ -105,7 +105,7 @@ def test_what_is_overridden_stands_out(capsys: pytest.CaptureFixture[str]) -> No
     decision = decision_pb2.Decision(reasons=["spilled_under_load"], alternatives=alternatives)
     tables.show_decisions([decision_pb2.RecordedDecision(decision=decision)])
     assert "spilled_under_load OVERRIDDEN" in capsys.readouterr().out
-    tables.show_explanation(decision, {"room": 16.0})
+    explanation.show_explanation(decision, {"room": 16.0})
     out = capsys.readouterr().out
     assert "[b]p OVERRIDDEN" in out
     assert out.count("OVERRIDDEN") == 1
@@ -119,7 +119,7 @@ def test_overrides(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_status_keeps_each_line_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    tables.show_status(
+    status_lines.show_status(
         fleet_pb2.GetStatusResponse(
             version="1",
             etcd="connected",
@@ -135,7 +135,7 @@ def test_a_status_keeps_each_line_whole(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_status_says_what_the_traffic_is_and_what_quantized_formats_gain(capsys: pytest.CaptureFixture[str]) -> None:
-    tables.show_status(
+    status_lines.show_status(
         fleet_pb2.GetStatusResponse(
             gains=[
                 fleet_pb2.Gain(model="[b]", hardware_class="a100-sxm4", gain=1.8, prior=1.8),
@@ -159,7 +159,7 @@ def test_a_status_says_what_the_traffic_is_and_what_quantized_formats_gain(capsy
 
 
 def test_a_status_says_whether_tiers_get_what_they_are_promised(capsys: pytest.CaptureFixture[str]) -> None:
-    tables.show_status(
+    status_lines.show_status(
         fleet_pb2.GetStatusResponse(
             sla=[
                 fleet_pb2.SlaRate(
@@ -198,7 +198,7 @@ def test_an_explanation_shows_every_part(capsys: pytest.CaptureFixture[str]) -> 
     decision.budget.MergeFrom(decision_pb2.Budget(likely_prompt_tokens=8, rests_on="learned", samples=42))
     decision.alternatives.add(pool="llama/full", total=0.75, scores={"room": 0.5})
     decision.alternatives.add(pool="llama/quantized", excluded_by="pin")
-    tables.show_explanation(decision, {})
+    explanation.show_explanation(decision, {})
     out = capsys.readouterr().out
     for word in ("pass: chat of llama goes to llama/full", "sensitive, score 2.5", "+1.5", "temperature is 0"):
         assert word in out
@@ -218,7 +218,7 @@ def test_waiting_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     waited = decision_pb2.Decision(pool="p", waited_seconds=2.25)
     tables.show_decisions([decision_pb2.RecordedDecision(decision=waited), decision_pb2.RecordedDecision()])
     assert capsys.readouterr().out.count("2250 ms") == 1
-    tables.show_explanation(
+    explanation.show_explanation(
         decision_pb2.Decision(action="queue", endpoint="chat", model="m", waits_for=["p", "[b]q"]), {}
     )
     assert "queue: chat of m waits for p or [b]q" in capsys.readouterr().out
@@ -247,7 +247,7 @@ def test_the_share_of_answers_that_taught_nothing_of_tokens_is_shown(capsys: pyt
         calibration_pb2.UsageCount(result="implausible", requests=1),
         calibration_pb2.UsageCount(result="failed", requests=500),
     ]
-    tables.show_status(fleet_pb2.GetStatusResponse(usage=usage))
+    status_lines.show_status(fleet_pb2.GetStatusResponse(usage=usage))
     out = capsys.readouterr().out
     assert "25% of 40 answered requests taught nothing of tokens: 9 no usage (streamed), 1 implausible" in out
 
@@ -259,7 +259,7 @@ def test_the_marks_of_pools_add_up_and_keep_their_order(capsys: pytest.CaptureFi
     decision.alternatives.add(pool="q", excluded_by="other_tier")
     weights = {"headroom": 0.2, "tier": 8.0, "fidelity": 0.02, "room": 16.0}
     for _ in range(3):
-        tables.show_explanation(decision, weights)
+        explanation.show_explanation(decision, weights)
         names, most, one, *_ = capsys.readouterr().out.partition("pools:\n")[2].splitlines()
         assert names.split() == ["room", "tier", "headroom"]
         assert most.split() == ["pool", "total", "0", "to", "16", "0", "to", "8", "0", "to", "0.2"]
@@ -318,5 +318,5 @@ def test_the_store_of_sessions_is_shown(capsys: pytest.CaptureFixture[str]) -> N
         ([well, away], "in redis://s:6379: away for 1 of 2 workers"),
         ([fleet_pb2.WorkerStatus(worker_id="a")], "in each worker's memory"),
     ):
-        tables.show_status(fleet_pb2.GetStatusResponse(workers=workers))
+        status_lines.show_status(fleet_pb2.GetStatusResponse(workers=workers))
         assert f"sessions        {says}\n" in capsys.readouterr().out
