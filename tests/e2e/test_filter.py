@@ -175,7 +175,7 @@ async def test_a_body_sent_in_pieces_arrives_whole(world: World) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         for start in range(0, len(body), 7001):
             yield body[start : start + 7001]
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # the client sends each piece by itself; no event says that it has
 
     response = await world.system.http.post("/v1/chat/completions", content=pieces())
     assert response.status_code == 200

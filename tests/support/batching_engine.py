@@ -21,7 +21,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.batching import Batch, Physics, Sequence
-from support.engine import EngineShape, FakeEngine, _chunk, _event, _head, _Job, _usage, serving
+from support.engine import EngineShape, FakeEngine, Job, chunk_of, event_of, head_of, serving, usage_of
 
 
 @dataclass(eq=False)
@@ -70,7 +70,7 @@ class BatchingEngine(FakeEngine):
         self.counters.waiting = len(self.batch.waiting)
         self.counters.kv_tokens = self.batch.used_blocks * self.batch.physics.block_size
 
-    async def _generate(self, job: _Job) -> AsyncGenerator[str, None]:
+    async def _generate(self, job: Job) -> AsyncGenerator[str, None]:
         loop = asyncio.get_running_loop()
         started = loop.time()
         run = _Run(Sequence(job.prompt_tokens, job.output_tokens, job.priority))
@@ -93,14 +93,14 @@ class BatchingEngine(FakeEngine):
             self.batch.remove(run.sequence)
             self._count()
 
-    async def _events(self, job: _Job) -> AsyncIterator[bytes]:
+    async def _events(self, job: Job) -> AsyncIterator[bytes]:
         left = min(2, job.output_tokens)
         async with aclosing(self._generate(job)) as pieces:
             async for piece in pieces:
                 left -= 1
-                yield _event(_chunk(job, piece, finished=left == 0))
+                yield event_of(chunk_of(job, piece, finished=left == 0))
         if job.include_usage:
-            yield _event({**_head(job), "choices": [], "usage": _usage(job)})
+            yield event_of({**head_of(job), "choices": [], "usage": usage_of(job)})
         yield b"data: [DONE]\n\n"
 
     def _metrics(self) -> str:

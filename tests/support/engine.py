@@ -108,7 +108,7 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class Job:
     """A parsed request. `chat` answers as chat completions, otherwise as completions."""
 
     id: str
@@ -148,7 +148,7 @@ class FakeEngine:
     counters: Counters = field(default_factory=Counters)
 
     def __post_init__(self) -> None:
-        self._queue: deque[tuple[_Job, asyncio.Future[None]]] = deque()
+        self._queue: deque[tuple[Job, asyncio.Future[None]]] = deque()
         self._ids = count(1)
         self._changed = asyncio.Event()
 
@@ -271,7 +271,7 @@ class FakeEngine:
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return JSONResponse({"object": "list", "model": asked["model"], "data": data, "usage": usage})
 
-    def _parse(self, body: bytes, *, chat: bool) -> _Job:
+    def _parse(self, body: bytes, *, chat: bool) -> Job:
         asked = _object(body)
         self._check_model(asked)
         prompt = asked.get("messages" if chat else "prompt")
@@ -290,7 +290,7 @@ class FakeEngine:
                 f"{prompt_tokens + output_tokens} tokens ({prompt_tokens} in the messages, {output_tokens} in the "
                 "completion). Please reduce the length of the messages or completion.",
             )
-        return _Job(
+        return Job(
             id=f"{'chatcmpl' if chat else 'cmpl'}-{next(self._ids)}",
             chat=chat,
             model=asked["model"],
@@ -312,20 +312,20 @@ class FakeEngine:
             message = f"The model `{asked.get('model')}` does not exist."
             raise _BadRequestError(404, "NotFoundError", message, "model")
 
-    def _fits(self, job: _Job) -> bool:
+    def _fits(self, job: Job) -> bool:
         return (
             self.counters.running < self.shape.max_num_seqs
             and self.counters.kv_tokens + job.total_tokens <= self.shape.kv_tokens
         )
 
-    def _take_at_once(self, job: _Job) -> bool:
+    def _take_at_once(self, job: Job) -> bool:
         """In order: a big request at the head of the queue keeps smaller ones behind it."""
         at_once = not self._queue and self._fits(job)
         if at_once:
             self._take(job)
         return at_once
 
-    async def _wait_for_room(self, job: _Job) -> None:
+    async def _wait_for_room(self, job: Job) -> None:
         turn = asyncio.get_running_loop().create_future()
         self._queue.append((job, turn))
         self.counters.waiting += 1
@@ -339,12 +339,12 @@ class FakeEngine:
                 self.counters.waiting -= 1
             raise
 
-    def _take(self, job: _Job) -> None:
+    def _take(self, job: Job) -> None:
         self.counters.running += 1
         self.counters.kv_tokens += job.total_tokens
         self.counters.most_running = max(self.counters.most_running, self.counters.running)
 
-    def _release(self, job: _Job) -> None:
+    def _release(self, job: Job) -> None:
         self.counters.running -= 1
         self.counters.kv_tokens -= job.total_tokens
         while self._queue and self._fits(self._queue[0][0]):
@@ -354,7 +354,7 @@ class FakeEngine:
             turn.set_result(None)
 
     @contextmanager
-    def _admitted(self, job: _Job) -> Iterator[None]:
+    def _admitted(self, job: Job) -> Iterator[None]:
         finished = False
         try:
             yield
@@ -364,7 +364,7 @@ class FakeEngine:
             self.counters.finished += finished
             self.counters.aborted += not finished
 
-    async def _generate(self, job: _Job) -> AsyncGenerator[str, None]:
+    async def _generate(self, job: Job) -> AsyncGenerator[str, None]:
         started = asyncio.get_running_loop().time()
         if not self._take_at_once(job):
             await self._wait_for_room(job)
@@ -388,20 +388,20 @@ class FakeEngine:
     async def _pass(self, seconds: float) -> None:
         await asyncio.sleep(seconds * self.shape.time_scale)
 
-    async def _whole_text(self, job: _Job) -> str:
+    async def _whole_text(self, job: Job) -> str:
         async with aclosing(self._generate(job)) as tokens:
             return "".join([token async for token in tokens])
 
-    async def _events(self, job: _Job) -> AsyncIterator[bytes]:
+    async def _events(self, job: Job) -> AsyncIterator[bytes]:
         index = 0
         async with aclosing(self._generate(job)) as tokens:
             async for token in tokens:
                 if self.fault is Fault.CUT and index >= job.output_tokens // 2:
                     raise _CutError
-                yield _event(_chunk(job, token, finished=index == job.output_tokens - 1))
+                yield event_of(chunk_of(job, token, finished=index == job.output_tokens - 1))
                 index += 1
         if job.include_usage:
-            yield _event({**_head(job), "choices": [], "usage": _usage(job)})
+            yield event_of({**head_of(job), "choices": [], "usage": usage_of(job)})
         yield b"data: [DONE]\n\n"
 
 
@@ -447,7 +447,7 @@ def _object(body: bytes) -> dict[str, Any]:
     return value
 
 
-def _usage(job: _Job) -> dict[str, int]:
+def usage_of(job: Job) -> dict[str, int]:
     return {
         "prompt_tokens": job.prompt_tokens,
         "completion_tokens": job.output_tokens,
@@ -455,24 +455,24 @@ def _usage(job: _Job) -> dict[str, int]:
     }
 
 
-def _head(job: _Job) -> dict[str, Any]:
+def head_of(job: Job) -> dict[str, Any]:
     kind = ("chat.completion" if job.chat else "text_completion") + (".chunk" if job.chat and job.stream else "")
     return {"id": job.id, "object": kind, "created": 1700000000, "model": job.model}
 
 
-def _chunk(job: _Job, token: str, *, finished: bool) -> dict[str, Any]:
+def chunk_of(job: Job, token: str, *, finished: bool) -> dict[str, Any]:
     choice: dict[str, Any] = {"index": 0, "finish_reason": job.finish_reason if finished else None}
     choice |= {"delta": {"role": "assistant", "content": token}} if job.chat else {"text": token}
-    return {**_head(job), "choices": [choice]}
+    return {**head_of(job), "choices": [choice]}
 
 
-def _whole_answer(job: _Job, text: str) -> dict[str, Any]:
+def _whole_answer(job: Job, text: str) -> dict[str, Any]:
     choice: dict[str, Any] = {"index": 0, "finish_reason": job.finish_reason}
     choice |= {"message": {"role": "assistant", "content": text}} if job.chat else {"text": text}
-    return {**_head(job), "choices": [choice], "usage": _usage(job)}
+    return {**head_of(job), "choices": [choice], "usage": usage_of(job)}
 
 
-def _event(value: dict[str, Any]) -> bytes:
+def event_of(value: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(value).encode() + b"\n\n"
 
 

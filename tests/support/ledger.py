@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from controlplane.ledger.row import Recorded, Row, row_of
+from controlplane.ledger.writer import LedgerWriter
 from headrace_protos.headrace.v1 import decision_pb2
 
 # 2026-01-01 00:00 UTC in Unix microseconds.
@@ -56,3 +61,21 @@ def row(at: int = BEGAN, **fields: object) -> Row:
 
 def entry(at: int = BEGAN, **fields: object) -> Recorded:
     return Recorded(recorded(at, **fields))  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def at_work(writer: LedgerWriter) -> AsyncIterator[None]:
+    """Has it write for as long as the context lasts; it has closed its store afterwards."""
+    begun = asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        await writer.run()
+
+    task = asyncio.ensure_future(work())
+    await begun.wait()  # a task that is cancelled before it begins does nothing
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from controlplane.ledger.sqlite_store import SqliteStore
 from controlplane.ledger.writer import LedgerWriter
 from controlplane.metrics import ControlPlaneMetrics
 from headrace_protos.headrace.v1 import decision_pb2
-from support.ledger import BEGAN, recorded
+from support.ledger import BEGAN, at_work, recorded
 from support.waiting import until
 
 ANY = DecisionQuery()
@@ -67,13 +66,8 @@ def test_each_decision_gets_a_place_of_its_own_though_the_clock_stands_or_goes_b
 async def with_ledger(file: Path, capacity: int = 10) -> AsyncIterator[tuple[Decisions, LedgerWriter]]:
     metrics = ControlPlaneMetrics(CollectorRegistry())
     writer = LedgerWriter(SqliteStore(file), metrics, lambda: BEGAN / 1e6, recorder=1, capacity=100_000, retention=1e6)
-    task = asyncio.ensure_future(writer.run())
-    await asyncio.sleep(0)  # a task that is cancelled before it begins does nothing
-    try:
+    async with at_work(writer):
         yield Decisions(capacity, 1, lambda: BEGAN / 1e6, writer), writer
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 async def test_at_every_moment_all_are_listed_once(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from controlplane.ledger.query import DecisionQuery
 from controlplane.ledger.row import Row
 from controlplane.ledger.store import Found, Loss, RowsRefusedError, StoreAwayError
 from controlplane.ledger.writer import MOST_ROWS, LedgerWriter
-from support.ledger import BEGAN, entry
+from support.ledger import BEGAN, at_work, entry
 from support.waiting import until
 
 
@@ -92,13 +92,10 @@ class Running:
 @asynccontextmanager
 async def running(capacity: int = 10_000) -> AsyncIterator[Running]:
     made = Running(capacity)
-    task = asyncio.ensure_future(made.writer.run())
-    await asyncio.sleep(0)  # a task that is cancelled before it begins does nothing
     try:
-        yield made
+        async with at_work(made.writer):
+            yield made
     finally:
-        task.cancel()
-        await asyncio.wait([task])
         assert made.store.closed
 
 

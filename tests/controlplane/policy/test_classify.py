@@ -40,20 +40,20 @@ def points(result: Sensitivity) -> dict[str, float]:
 
 @pytest.mark.parametrize("text", ["Write Python code", "Return JSON", "Solve this equation", "Explain step by step"])
 @pytest.mark.parametrize("greedy", [{"temperature": 0}, {"top_k": 1, "temperature": 1.2}])
-def test_greedy_decoding_and_structured_output_words_are_sensitive(text: str, greedy: dict[str, Any]) -> None:
+def test_facts_sensitive_is_greedy_decoding_with_structured_output_words(text: str, greedy: dict[str, Any]) -> None:
     assert judge(make_chat(text, **greedy)).verdict is Verdict.SENSITIVE
     assert judge(make_chat("Next one please", system=f"You do this: {text}", **greedy)).verdict is Verdict.SENSITIVE
 
 
 @pytest.mark.parametrize("text", ["Write a short story", "Tell me a joke", "Hello, how are you?"])
-def test_heat_and_creative_or_conversational_words_are_tolerant(text: str) -> None:
+def test_facts_tolerant_is_heat_with_creative_or_conversational_words(text: str) -> None:
     assert judge(make_chat(text, temperature=0.9)).verdict is Verdict.TOLERANT
     assert judge(make_chat(text, temperature=0.71)).verdict is Verdict.TOLERANT
     assert judge(make_chat(text, temperature=0.7)).verdict is Verdict.NEUTRAL
 
 
 @pytest.mark.parametrize("temperature", [None, 0, 0.5, 0.9])
-def test_long_output_raises_the_score_at_any_temperature(temperature: float | None) -> None:
+def test_facts_long_outputs_raise_the_score_at_any_temperature(temperature: float | None) -> None:
     ask = make_chat("Write a story", temperature=temperature)
     assert judge(ask, 1001).score - judge(ask, 1000).score == RULES.weights.long_output > 0
 
@@ -369,7 +369,7 @@ def test_any_mixture_of_listed_words_is_read(words: list[str], glue: str) -> Non
 @pytest.mark.parametrize(
     "unit", ["code ", "step by ", "no code ", "a" * 50, "代码", "不要", "- ", "code. poem. ", "\ud800", "ß"]
 )
-def test_reading_takes_time_in_proportion_to_the_text(unit: str) -> None:
+def test_facts_nature_reading_takes_time_in_proportion_to_the_text(unit: str) -> None:
     def seconds(size: int) -> float:
         text = (unit * (size // len(unit) + 1))[:size]
         best = float("inf")

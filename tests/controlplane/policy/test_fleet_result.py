@@ -1,4 +1,6 @@
-"""The format rules' fleet result: what half a fleet in 4 bits gains at a traffic that is mostly tolerant."""
+"""The format rules' fleet result: what half a fleet in 4 bits gains at a traffic that is mostly tolerant. Facts row:
+fleet result.
+"""
 
 from __future__ import annotations
 

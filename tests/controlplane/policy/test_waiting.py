@@ -51,7 +51,7 @@ def outcome(decision: Decision) -> tuple[str, ...]:
         (SENSITIVE, Pin(FormatTier.QUANTIZED), (QUANTIZED,), ("queue", QUANTIZED)),
     ],
 )
-def test_free_requests_spill_and_bound_ones_wait(
+def test_facts_pinned_and_busy_free_requests_spill_and_bound_ones_wait(
     ask: Ask, pin: Pin | None, full_pools: tuple[str, ...], result: tuple[str, ...]
 ) -> None:
     assert outcome(decide(ask, TABLE, pin, without_room(*full_pools))) == result

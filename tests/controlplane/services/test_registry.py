@@ -45,7 +45,7 @@ class Heartbeats:
         return await self.call.read()  # type: ignore[no-any-return]
 
 
-async def test_a_node_registers_and_is_seen_in_its_pool(services: Services) -> None:
+async def test_facts_registration_a_node_says_what_it_serves_and_is_seen_in_its_pool(services: Services) -> None:
     answer = await register(services)
     assert answer.session_id
     assert (answer.lease_seconds, answer.heartbeat_seconds) == (5.0, 1.0)

@@ -1,3 +1,5 @@
+"""An etcd, and a client of it, for whoever asks."""
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
