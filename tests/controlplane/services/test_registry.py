@@ -142,6 +142,7 @@ async def test_draining_a_node_that_is_not_there_is_not_found(services: Services
 
 async def test_without_etcd_calls_are_unavailable_and_say_so(services: Services) -> None:
     session_id = (await register(services)).session_id
+    await until(lambda: nodes(services))
     await services.etcd.kill()
     request = registry_pb2.RegisterRequest(node=node_spec_message(node("b", "10.0.0.2:8000")))
     report = registry_pb2.HeartbeatRequest(session_id=session_id)
