@@ -243,6 +243,14 @@ def override_message(pool: str, override: Override, now: float) -> admin_pb2.Ove
 # --- decisions -----------------------------------------------------------------------------------------------------
 
 
+def cap_told(message: decision_pb2.Decision) -> int | None:
+    """The most tokens of one answer that the engine was told: the client's cap, or a lower one set under pressure."""
+    caps = [message.output_cap] if message.HasField("output_cap") else []
+    if message.output_limit:
+        caps.append(message.output_limit)
+    return min(caps, default=None)
+
+
 def decision_message(decision: Decision) -> decision_pb2.Decision:
     return decision_pb2.Decision(
         action=decision.action,

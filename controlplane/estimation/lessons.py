@@ -7,7 +7,7 @@ from collections.abc import Container
 from enum import StrEnum
 
 from controlplane.learning.statistics import Observation
-from controlplane.messages import features
+from controlplane.messages import cap_told, features
 from headrace_protos.headrace.v1 import calibration_pb2, decision_pb2
 
 
@@ -57,17 +57,9 @@ def observation_of(recorded: decision_pb2.RecordedDecision, served: Container[st
         features=counted,
         prompt_tokens=outcome.prompt_tokens,
         output_tokens=outcome.completion_tokens if is_whole else None,
-        output_cap=_output_cap(decision),
+        output_cap=cap_told(decision),
         reserved_output=decision.budget.output_tokens // choices,
     )
-
-
-def _output_cap(decision: decision_pb2.Decision) -> int | None:
-    """The client's, or that which pressure had set in its place."""
-    caps = [decision.output_cap] if decision.HasField("output_cap") else []
-    if decision.output_limit:
-        caps.append(decision.output_limit)
-    return min(caps, default=None)
 
 
 class Tally:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import StrEnum
 from math import ceil
 
-from controlplane.policy.budget import FROM_CLIENT
+from controlplane.messages import cap_told
 from headrace_protos.headrace.v1 import decision_pb2
 
 
@@ -77,7 +77,7 @@ def _was_cut(decision: decision_pb2.Decision, outcome: decision_pb2.Outcome) -> 
     among them may go unseen."""
     if outcome.finish_reason and outcome.finish_reason not in CUT:
         return False
-    cap = _cap(decision)
+    cap = cap_told(decision)
     each = outcome.completion_tokens / max(decision.choices, 1)
     return outcome.prompt_tokens + each >= decision.contexts.chosen and (cap is None or each < cap)
 
@@ -85,15 +85,6 @@ def _was_cut(decision: decision_pb2.Decision, outcome: decision_pb2.Outcome) -> 
 def _needed(decision: decision_pb2.Decision, outcome: decision_pb2.Outcome) -> int:
     """The least context that would have given the same answers."""
     each = ceil(outcome.completion_tokens / max(decision.choices, 1))
-    cap = _cap(decision)
+    cap = cap_told(decision)
     # Without a cap, an answer that just fills a context may have been cut there.
     return outcome.prompt_tokens + (each + 1 if cap is None else max(cap, each))
-
-
-def _cap(decision: decision_pb2.Decision) -> int | None:
-    """What the engine was told that one answer may have: by the client, or by Headrace under pressure."""
-    budget = decision.budget
-    caps = [budget.output_tokens // max(decision.choices, 1)] if budget.output_from == FROM_CLIENT else []
-    if decision.output_limit:
-        caps.append(decision.output_limit)
-    return min(caps, default=None)

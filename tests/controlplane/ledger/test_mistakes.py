@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from controlplane.ledger.mistakes import Misroute, misroute
-from controlplane.model import EstimateSource
-from controlplane.policy.budget import FROM_CLIENT
 from headrace_protos.headrace.v1 import decision_pb2
 
 POOL = "llama/full/short/on_demand"
@@ -22,11 +20,8 @@ def decision(contexts: dict[str, int], cap: int | None = None, choices: int = 1)
         contexts=decision_pb2.Contexts(**contexts),
         choices=choices,
         pool=POOL,
-        budget=decision_pb2.Budget(
-            prompt_tokens=100,
-            output_tokens=(cap or 1000) * choices,
-            output_from=FROM_CLIENT if cap else EstimateSource.LEARNED,
-        ),
+        output_cap=cap,
+        budget=decision_pb2.Budget(prompt_tokens=100, output_tokens=(cap or 1000) * choices),
     )
 
 
