@@ -1,6 +1,7 @@
 """The words of Headrace as frozen values: nodes, pools, requests and decisions.
 
-Nothing here computes but the names of a pool's clusters; `fleet` makes pools from node sessions, `policy` makes decisions from requests and pools.
+Nothing here computes but the names of a pool's clusters; `fleet` makes pools from node sessions, `policy` makes
+decisions from requests and pools.
 Units: tokens for context and budget, bytes for memory, seconds for time, shares in 0..1.
 """
 
