@@ -72,7 +72,7 @@ class Published:
         """The view that follows from it."""
         following = self.current.next()
         self.states.put(state)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while (view := await following) is None or view.sessions is not state.sessions:
                 following = self.current.next()
         return view

@@ -167,7 +167,7 @@ async def test_two_control_planes_agree_within_seconds(system: RunningSystem) ->
         async def has_more() -> bool:
             return await samples(system) >= before + 5 and await agree()
 
-        await until(has_more, 10.0)
+        await until(has_more)
         one, other = await explained(system.fleet), await explained(fleet)
         assert one.rests_on == other.rests_on == "learned"
         assert one.prompt_tokens == pytest.approx(other.prompt_tokens, rel=0.05)  # what has moved by less is not told
@@ -176,20 +176,20 @@ async def test_two_control_planes_agree_within_seconds(system: RunningSystem) ->
         async def is_pinned() -> bool:
             return (await explained(system.fleet)).rests_on == "pinned" == (await explained(fleet)).rests_on
 
-        await until(is_pinned, 10.0)
+        await until(is_pinned)
         await admin.ResetCalibration(admin_pb2.ResetCalibrationRequest(model=MODEL))
 
         async def is_forgotten() -> bool:
             return await samples(system) == 0
 
-        await until(is_forgotten, 10.0)
+        await until(is_forgotten)
         assert await is_pinned()
         await admin.UnpinCalibration(admin_pb2.UnpinCalibrationRequest(model=MODEL))
 
         async def is_unlearned() -> bool:
             return (await explained(system.fleet)).rests_on == "prior" == (await explained(fleet)).rests_on
 
-        await until(is_unlearned, 10.0)
+        await until(is_unlearned)
         assert await pool_of_borderline(system) == LONG
 
 

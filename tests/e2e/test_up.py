@@ -208,7 +208,7 @@ async def test_a_node_joins_with_its_token_and_serves(secured: Secured) -> None:
 
         await until(is_ready, 30)
         body = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
-        answer = await until(lambda: _answered(secured.system.http, body), 10)
+        answer = await until(lambda: _answered(secured.system.http, body))
         assert answer.headers["x-headrace-pool"] == "m/full/short/on_demand"
 
 

@@ -23,7 +23,7 @@ async def test_work_is_cancelled_by_a_signal_and_waited_for(number: signal.Signa
             await asyncio.sleep(0)
             said.append("cleaned up")
 
-    await asyncio.wait_for(run_until_stopped(work(), stopping=lambda: said.append("stopping")), 10)
+    await asyncio.wait_for(run_until_stopped(work(), stopping=lambda: said.append("stopping")), 60)
     assert said == ["stopping", "cleaned up"]
 
 
@@ -73,5 +73,5 @@ async def test_the_former_signal_handling_is_back_afterwards() -> None:
     before = signal.getsignal(signal.SIGTERM)
     async with stop_requested() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(stop.wait(), 10)
+        await asyncio.wait_for(stop.wait(), 60)
     assert signal.getsignal(signal.SIGTERM) == before

@@ -65,7 +65,7 @@ async def running_agent(settings: AgentSettings) -> AsyncIterator[Agent]:
     finally:
         agent.stop.set()
         agent.hurry.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await agent.task
 
 
@@ -187,7 +187,7 @@ async def test_one_that_never_registered_drains_and_leaves_nothing(
     async with running_agent(settings) as agent:
         await until(lambda: "refused" in registry.events)
         agent.stop.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await agent.task
     assert "draining" not in caplog.text
     assert "left the fleet" not in caplog.text
@@ -356,7 +356,7 @@ async def test_an_engine_in_trouble_is_reported_unhealthy_and_healthy_again_afte
     async with running_agent(settings):
         await until(lambda: registry.reports and registry.last_load.healthy)
         engine.set_fault(fault)
-        await until(lambda: not registry.last_load.healthy, 15)
+        await until(lambda: not registry.last_load.healthy)
         engine.set_fault(Fault.NONE)
         await until(lambda: registry.last_load.healthy)
     assert len(registry.registered) == 1
@@ -475,7 +475,7 @@ async def test_sigterm_makes_the_process_leave_and_end_with_0(
     try:
         await until(lambda: registry.reports, 20)
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await process.wait() == 0
     finally:
         await child.stop(process, 1.0)

@@ -154,7 +154,7 @@ async def reported(engine: FakeEngine | RunningLlama) -> AsyncIterator[ScriptedR
         finally:
             stop.set()
             hurry.set()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await agent
 
 

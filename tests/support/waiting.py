@@ -8,7 +8,7 @@ from inspect import isawaitable
 from typing import Any
 
 
-async def until(condition: Callable[[], Any], timeout: float = 10.0) -> Any:
+async def until(condition: Callable[[], Any], timeout: float = 60.0) -> Any:
     """Polls `condition`, a function or coroutine function, until it gives something true, and returns that."""
     last: Any = None
     try:

@@ -199,7 +199,7 @@ def watching(services: Services, worker: str, *, credits_: bool = True) -> Any:
 
 async def until_share(watch: Any, free: int | None) -> None:
     """Reads until the share of the one room that there is, is so; None stands for one that is not known."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             update = await watch.read()
             if update.HasField("credits") and update.credits.rooms:
