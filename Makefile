@@ -32,11 +32,11 @@ check: $(HEADRACE) ## Lint, formatting, types, import contracts, proto lint
 	$(BIN)/lint-imports
 	$(BIN)/buf lint protos
 
-bench: $(HEADRACE) ## Measure: the policy in microseconds, and how long the fleet's changes take, and the ledger
-	@$(BIN)/python bench/policy.py
-	@$(BIN)/python bench/classifier.py
-	@$(BIN)/python bench/fleet_changes.py
-	@$(BIN)/python bench/ledger.py
+bench: $(HEADRACE) ## Measure deciding, the fleet's changes, the ledger, and all beside other routers; ARGS=policy one of them
+	@set -e; $(if $(ARGS),$(BIN)/python bench/$(firstword $(ARGS)).py $(wordlist 2,$(words $(ARGS)),$(ARGS)), \
+		for each in $(BENCHES); do echo "== $$each"; $(BIN)/python bench/$$each.py; done)
+
+BENCHES := policy classifier cost fleet_changes ledger compare
 
 protos: $(PACKAGES) ## Generate the message stubs again (make does so by itself when a proto changes)
 	$(BIN)/python protos/generate.py

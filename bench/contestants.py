@@ -1,0 +1,21 @@
+"""Who is compared, in the order of the report."""
+
+from __future__ import annotations
+
+from peers.direct import DIRECT
+from peers.headrace import HEADRACE
+from peers.litellm import LITELLM
+from peers.plain_envoy import PLAIN_ENVOY
+from peers.sglang_router import SGLANG_ROUTER, SGLANG_ROUTER_ROUND_ROBIN
+from peers.vllm_router import VLLM_ROUTER, VLLM_ROUTER_ROUND_ROBIN
+
+CONTESTANTS = (
+    DIRECT,
+    PLAIN_ENVOY,
+    HEADRACE,
+    VLLM_ROUTER,
+    VLLM_ROUTER_ROUND_ROBIN,
+    SGLANG_ROUTER,
+    SGLANG_ROUTER_ROUND_ROBIN,
+    LITELLM,
+)
