@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -91,12 +92,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scenarios", default="", help="a regular expression that their names have")
     parser.add_argument("--contestants", default="", help="a regular expression that their names have")
+    parser.add_argument("--seconds", type=float, help="of each turn; by default 3 to 8")
     parser.add_argument("--patience", type=float, default=60.0, help="seconds to wait for a quiet machine, each time")
     parser.add_argument("--report", action="store_true", help="write the report of what was measured before")
     given = parser.parse_args()
     if not given.report:
         contestants = [each for each in CONTESTANTS if re.search(given.contestants, each.name)]
         scenarios = [each for each in SCENARIOS if re.search(given.scenarios, each.name)]
+        if given.seconds:
+            scenarios = [replace(each, seconds=given.seconds) for each in scenarios]
         asyncio.run(compare(contestants, scenarios, given.rounds, given.patience))
     report.write()
 

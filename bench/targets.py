@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from peers.headrace import HEADRACE
+from peers.headrace import HEADRACE, HEADRACE_GRPC_AIO
 from peers.litellm import LITELLM
 from peers.plain_envoy import PLAIN_ENVOY
 from peers.sglang_router import SGLANG_ROUTER
@@ -58,6 +58,7 @@ TARGETS = (
     _throughput("2 KB", 0.33, PLAIN_ENVOY.name),
     _throughput("2 KB", 1.8, VLLM_ROUTER.name),
     _throughput("2 KB", 0.75, SGLANG_ROUTER.name),
+    _throughput("2 KB", 3.5, HEADRACE_GRPC_AIO.name),
     _throughput("2 KB", 60.0, LITELLM.name),
     _throughput("50 KB", 0.28, PLAIN_ENVOY.name),
     _throughput("50 KB", 1.8, VLLM_ROUTER.name),

@@ -56,3 +56,4 @@ def _processes(root: int) -> dict[str, tuple[int, ...]]:
 
 
 HEADRACE = Contestant("Headrace", _starting(""))
+HEADRACE_GRPC_AIO = Contestant("Headrace on grpc.aio", _starting(", transport: grpc"))
