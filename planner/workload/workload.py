@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -77,7 +77,7 @@ class Workload:
 
     def select(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Workload:
         """The requests of a mask, or of ascending positions."""
-        arrays = {
+        arrays: dict[str, Any] = {
             field.name: value[chosen]
             for field in fields(self)
             if isinstance(value := getattr(self, field.name), np.ndarray)
