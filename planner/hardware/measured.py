@@ -2,8 +2,8 @@
 
 A node tells what it holds (context, sequences, KV cache) and, while it decodes, how many sequences run and how many
 tokens a second they make: an iteration takes running / tokens_per_second. From one load the whole iteration is made
-slower or faster by what it is off; from two or more unlike ones its two parts are fitted. Prefill that went on meanwhile
-is in these times, so that they err to the slow side.
+slower or faster by what it is off; from two or more unlike ones its two parts are fitted. Prefill that went on
+meanwhile is in these times, so that they err to the slow side.
 """
 
 from __future__ import annotations

@@ -28,7 +28,6 @@ def test_weights_and_kv_cache_are_what_the_papers_say() -> None:
 
 def test_sixteen_sequences_of_64k_need_eight_gpus_and_not_the_two_that_a_paper_names() -> None:
     with pytest.raises(ConfigurationError, match="leave no memory for a KV cache"):
-        engine("Llama-3-70B", "A100", 2).limited(65_536, 256)
         engine("Llama-3-70B", "A100", 1)
     assert engine("Llama-3-70B", "A100", 2).limited(65_536, 256).worst_case_sequences == 0
     assert engine("Llama-3-70B", "A100", 8).limited(65_536, 256).worst_case_sequences >= 16
@@ -44,13 +43,11 @@ def test_the_mi300x_case_counts_one_kv_head_on_each_gpu() -> None:
     assert int(133.4e9 / each_token / 32_768) == 169
 
 
-def test_first_principles_come_near_the_authors_constants_on_eight_a100() -> None:
-    # 8 ms, and 0.65 ms for each sequence of 8,192 tokens.
+def test_eight_a100_read_70b_in_eleven_milliseconds_and_compute_a_token_in_a_tenth_of_one() -> None:
     made = engine("Llama-3-70B", "A100", 8)
 
     assert made.fixed_seconds == pytest.approx(0.011, rel=0.05)
     assert made.per_sequence_seconds == pytest.approx(0.00021, rel=0.05)
-    # 16 tokens for each parameter-pair and second: 8 x 156 TFLOPS reached.
     assert made.seconds_per_token == pytest.approx(113e-6, rel=0.01)
 
 
