@@ -87,29 +87,40 @@ def compile_table(
     version: str, pools: Iterable[Pool], policy: Policy, calibrations: Calibrations | None = None
 ) -> RoutingTable:
     """Makes a table of these pools under this policy. Without calibrations nothing is learned yet."""
-    ordered = tuple(sorted(pools, key=lambda pool: pool.name))
-    candidates = tuple(_candidate(pool, policy) for pool in ordered)
-    models = tuple(sorted({pool.model for pool in ordered}))
-    return RoutingTable(
+    empty = RoutingTable(
         version=version,
-        pools=ordered,
+        pools=(),
         policy=policy,
         classifier=compile_rules(policy.sensitivity),
-        names=_names(candidates, models),
-        models=models,
+        names={},
+        models=(),
         tenants={tenant_of_name(tenant.name): tenant for tenant in policy.tenants.known},
-        since=max((pool.quiesces_since for pool in ordered), default=0.0),
+        since=0.0,
         keys={digest: tenant_of_name(tenant.name) for tenant in policy.tenants.known for digest in tenant.keys},
         trusted_peers=tuple(map(ip_network, policy.tenants.trusted_peers)),
         calibrations=calibrations or unlearned(policy.estimation),
+    )
+    return with_pools(empty, pools)
+
+
+def with_pools(table: RoutingTable, pools: Iterable[Pool]) -> RoutingTable:
+    """The table with these pools in place of its own."""
+    ordered = tuple(sorted(pools, key=lambda pool: pool.name))
+    candidates = tuple(_candidate(pool, table.policy) for pool in ordered)
+    models = tuple(sorted({pool.model for pool in ordered}))
+    return replace(
+        table,
+        pools=ordered,
+        names=_names(candidates, models),
+        models=models,
+        since=max((pool.quiesces_since for pool in ordered), default=0.0),
     )
 
 
 def without_loads(table: RoutingTable) -> RoutingTable:
     """The table with every load and pressure unknown, measured or overridden, for when they are too old to say
     anything: unknown counts as room."""
-    pools = (replace(pool, load=None, overridden=(), pressures=()) for pool in table.pools)
-    return compile_table(table.version, pools, table.policy, table.calibrations)
+    return with_pools(table, (replace(pool, load=None, overridden=(), pressures=()) for pool in table.pools))
 
 
 def _names(candidates: tuple[Candidate, ...], models: tuple[str, ...]) -> Mapping[str, tuple[Candidate, ...]]:

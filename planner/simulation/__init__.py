@@ -1,0 +1,1 @@
+"""A fleet in simulated time: engines that batch, the filter's own decisions, and every request accounted for."""
