@@ -76,7 +76,9 @@ class Routes:
         self._policy = _with_tiers(fleet.policy)
         self.contexts = tuple(sorted({pool.engine.max_context for pool in fleet.pools}))
         # The workload has judged its requests already.
-        self._table = replace(compile_table("", (), self._policy, _COUNTED), classifier=cast("Classifier", _Judged()))
+        self.empty_table = replace(
+            compile_table("", (), self._policy, _COUNTED), classifier=cast("Classifier", _Judged())
+        )
         self._tables: list[RoutingTable] = []
         self._numbers: dict[object, int] = {}
         self._closer: dict[int, bool] = {}
@@ -87,7 +89,7 @@ class Routes:
 
     def number(self, pools: Sequence[Pool]) -> tuple[int, int]:
         """Of the fleet in this state, without and with its headroom."""
-        table = with_pools(self._table, pools)
+        table = with_pools(self.empty_table, pools)
         candidates = [candidate for pool in pools for candidate in table.pools_of(pool.model) if candidate.pool is pool]
         alike = tuple(self._told_apart_by(candidate) for candidate in candidates)
         exact = (*alike, *(candidate.headroom for candidate in candidates))
