@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -32,17 +32,24 @@ class ServerTls:
 
 
 class Health:
-    """The health of a server's services, as grpc.health.v1 tells it: `liveness` is the process, all else readiness."""
+    """The health of a server's services, as grpc.health.v1 tells it: `liveness` is the process, all else readiness.
+
+    `statuses` has what is told of each, and whoever stands in `watchers` is called when that has changed.
+    """
 
     def __init__(self, services: Iterable[str]) -> None:
         self.servicer = health.aio.HealthServicer()
+        self.statuses: dict[str, health_pb2.HealthCheckResponse.ServingStatus] = {}
+        self.watchers: set[Callable[[], None]] = set()
         self._services = ("", "readiness", *services)
 
     async def set_ready(self, ready: bool) -> None:
         status = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
-        await self.servicer.set("liveness", health_pb2.HealthCheckResponse.SERVING)
-        for service in self._services:
-            await self.servicer.set(service, status)
+        self.statuses = {"liveness": health_pb2.HealthCheckResponse.SERVING} | dict.fromkeys(self._services, status)
+        for service, told in self.statuses.items():
+            await self.servicer.set(service, told)
+        for told_anew in tuple(self.watchers):
+            told_anew()
 
 
 def new_server(

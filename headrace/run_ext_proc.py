@@ -11,10 +11,12 @@ import time
 from controlplane.config.settings import Settings
 from controlplane.errors import ConfigurationError
 from controlplane.http_serving import serving_http
+from ext_proc.http2_transport import Http2Transport
 from ext_proc.metrics import FilterMetrics
 from ext_proc.redis_debts import RedisDebts
 from ext_proc.redis_pins import RedisPins
 from ext_proc.server import FilterServer
+from ext_proc.transport import GrpcAioTransport
 from headrace.credentials import control_planes, filter_keys, redis_access
 from headrace.one_machine import next_port
 from headrace.probes import probes
@@ -49,6 +51,7 @@ async def run_ext_proc(settings: Settings, worker: int) -> None:
                 store_place=settings.ext_proc.session_store.url or "",
                 debts=RedisDebts(sessions.link, f"headrace:{settings.cluster}:rate:") if sessions else None,
                 keys=filter_keys(settings.ext_proc),
+                transport=Http2Transport if settings.ext_proc.transport == "h2" else GrpcAioTransport,
             )
             async with serving_http(
                 next_port(settings.ext_proc.metrics, worker), probes(metrics, time.monotonic, server.unready)

@@ -165,6 +165,7 @@ class ExtProcSettings:
     health, metrics: where its health and its metrics are served.
     advertise: the addresses at which Envoy reaches the filter workers; empty means `listen`.
     workers: how many processes.
+    transport: by what Envoy is served: our own HTTP/2, or gRPC's, for comparison.
     session_store: where they share the format tiers of sessions.
     key_secret_file: holds the secret of the digests of API keys, which `headrace keys new` makes with it.
     engine_key_file: holds the key that engines are shown in place of the client's, as `Authorization: Bearer`.
@@ -175,6 +176,7 @@ class ExtProcSettings:
     metrics: ListenAddress = "127.0.0.1:9091"
     advertise: tuple[DialOrUnixAddress, ...] = ()
     workers: Annotated[int, Ge(1), Le(256)] = 1
+    transport: Literal["h2", "grpc"] = "h2"
     session_store: SessionStoreSettings = SessionStoreSettings()
     key_secret_file: FileName | None = None
     engine_key_file: FileName | None = None

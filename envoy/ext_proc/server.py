@@ -21,7 +21,7 @@ from ext_proc.limits import RateLimits
 from ext_proc.metrics import FilterMetrics
 from ext_proc.pins import MemoryPins
 from ext_proc.router import Router
-from ext_proc.transport import GrpcAioTransport
+from ext_proc.transport import NewTransport
 from ext_proc.waiting import Line
 
 _log = logging.getLogger(__name__)
@@ -53,6 +53,7 @@ class FilterServer:
         store_place: str = "",
         debts: DebtStore | None = None,
         keys: Keys = NO_KEYS,
+        transport: NewTransport,
     ) -> None:
         self._table: RoutingTable | None = None
         self._stopping = False
@@ -66,7 +67,7 @@ class FilterServer:
         self._line = Line(self._credits, metrics, time.monotonic, max_wait=max_wait)
         rates = RateLimits(debts or MemoryDebts(time.monotonic), metrics)
         router = Router(lambda: self._table, self._pins, self._line, metrics, dice, rates=rates, keys=keys)
-        self._transport = GrpcAioTransport(listen, router.answer, rates.used, max_body_bytes=max_body_bytes)
+        self._transport = transport(listen, router.answer, rates.used, max_body_bytes=max_body_bytes)
         self._health_server = new_server([], self._transport.health)
         self.health_address = bind(self._health_server, health)
         self._feed = Feed(

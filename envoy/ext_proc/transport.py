@@ -2,13 +2,13 @@
 
 A transport drives one Exchange per stream, asks `answer` once the request is whole, sends the answer and ends the
 stream. `answer` may have Envoy told that it takes longer, and is cancelled when Envoy ends the stream meanwhile, as it
-does when the client leaves. This one runs on grpc.aio and is the reference.
+does when the client leaves. The one here runs on grpc.aio and is the reference; `http2_transport` has our own.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
@@ -17,7 +17,7 @@ from controlplane.model import HttpRequest
 from ext_proc import usage_log, wire
 from ext_proc.answer import Answer
 from ext_proc.exchange import Exchange, TooLarge
-from ext_proc.usage_log import UsageLogServicer, UsedBy
+from ext_proc.usage_log import UsageLog, UsageLogServicer, UsedBy
 from ext_proc.waiting import Extend
 from headrace_protos.envoy.service.accesslog.v3 import als_pb2_grpc
 from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as messages
@@ -30,8 +30,27 @@ MESSAGE_OVERHEAD_BYTES = 1 << 20
 AnswerTo = Callable[[HttpRequest | TooLarge, Extend], Awaitable[Answer]]
 
 
+class Transport(Protocol):
+    """Serves ext_proc, Envoy's access log of what requests used, health and reflection, at `address`."""
+
+    health: Health
+    address: str
+
+    async def start(self) -> None: ...
+
+    async def stop(self, grace: float) -> None:
+        """Refuse new streams, and give those that run `grace` seconds to be answered."""
+
+
+class NewTransport(Protocol):
+    """Makes a transport that serves at `listen`. `answer` must not raise; `used` is told what requests used that were
+    charged. Raises OSError when the address cannot be had."""
+
+    def __call__(self, listen: str, answer: AnswerTo, used: UsedBy, *, max_body_bytes: int) -> Transport: ...
+
+
 class GrpcAioTransport:
-    """Serves ext_proc at `listen`. `answer` must not raise. `used` is told what requests used that were charged."""
+    """A NewTransport."""
 
     def __init__(self, listen: str, answer: AnswerTo, used: UsedBy, *, max_body_bytes: int) -> None:
         self.health = Health([SERVICE, usage_log.SERVICE])
@@ -44,7 +63,7 @@ class GrpcAioTransport:
         external_processor_pb2_grpc.add_ExternalProcessorServicer_to_server(
             _Servicer(answer, max_body_bytes), self._server
         )
-        als_pb2_grpc.add_AccessLogServiceServicer_to_server(UsageLogServicer(used), self._server)
+        als_pb2_grpc.add_AccessLogServiceServicer_to_server(UsageLogServicer(UsageLog(used)), self._server)
         self.address = bind(self._server, listen)
 
     async def start(self) -> None:

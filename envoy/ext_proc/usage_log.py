@@ -21,19 +21,15 @@ class UsedBy(Protocol):
     def __call__(self, note: str, tokens: int | None, *, failed: bool) -> None: ...
 
 
-class UsageLogServicer(als_pb2_grpc.AccessLogServiceServicer):
+class UsageLog:
+    """Passes on to `used` what stands in the messages."""
+
     def __init__(self, used: UsedBy) -> None:
         self._used = used
 
-    async def StreamAccessLogs(  # noqa: N802 - gRPC's name
-        self,
-        request_iterator: AsyncIterator[als_pb2.StreamAccessLogsMessage],
-        context: grpc.aio.ServicerContext[Any, Any],
-    ) -> als_pb2.StreamAccessLogsResponse:
-        async for message in request_iterator:
-            for entry in message.http_logs.log_entry:
-                self._take(entry)
-        return als_pb2.StreamAccessLogsResponse()
+    def take(self, message: als_pb2.StreamAccessLogsMessage) -> None:
+        for entry in message.http_logs.log_entry:
+            self._take(entry)
 
     def _take(self, entry: accesslog_pb2.HTTPAccessLogEntry) -> None:
         metadata = entry.common_properties.metadata.filter_metadata
@@ -46,3 +42,19 @@ class UsageLogServicer(als_pb2_grpc.AccessLogServiceServicer):
             sum(found) if found else None,
             failed=entry.response.response_code.value >= 400,
         )
+
+
+class UsageLogServicer(als_pb2_grpc.AccessLogServiceServicer):
+    """For grpc.aio."""
+
+    def __init__(self, log: UsageLog) -> None:
+        self._log = log
+
+    async def StreamAccessLogs(  # noqa: N802 - gRPC's name
+        self,
+        request_iterator: AsyncIterator[als_pb2.StreamAccessLogsMessage],
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> als_pb2.StreamAccessLogsResponse:
+        async for message in request_iterator:
+            self._log.take(message)
+        return als_pb2.StreamAccessLogsResponse()

@@ -38,6 +38,12 @@ def extension(seconds: float) -> ext_proc.ProcessingResponse:
 
 
 def response(answer: Answer) -> ext_proc.ProcessingResponse:
+    message = without_metadata(answer)
+    message.dynamic_metadata.CopyFrom(_metadata(answer.metadata))
+    return message
+
+
+def without_metadata(answer: Answer) -> ext_proc.ProcessingResponse:
     match answer:
         case Route():
             return _route(answer)
@@ -55,10 +61,7 @@ def _route(route: Route) -> ext_proc.ProcessingResponse:
     if route.body is not None:
         common.status = ext_proc.CommonResponse.CONTINUE_AND_REPLACE
         common.body_mutation.body = route.body
-    return ext_proc.ProcessingResponse(
-        request_headers=ext_proc.HeadersResponse(response=common),
-        dynamic_metadata=_metadata(route.metadata),
-    )
+    return ext_proc.ProcessingResponse(request_headers=ext_proc.HeadersResponse(response=common))
 
 
 def _reply(reply: Reply) -> ext_proc.ProcessingResponse:
@@ -68,14 +71,18 @@ def _reply(reply: Reply) -> ext_proc.ProcessingResponse:
             headers=ext_proc.HeaderMutation(set_headers=_set_headers(reply.headers)),
             body=reply.body,
             details=reply.details,
-        ),
-        dynamic_metadata=_metadata(reply.metadata),
+        )
     )
 
 
 def _header_map(headers: Iterable[base_pb2.HeaderValue]) -> dict[str, str]:
-    """Of equal names the last counts. Latin-1 keeps every byte of a value, as HTTP/1.1 does."""
-    return {_name(h.key): h.raw_value.decode("latin-1") or h.value for h in headers}
+    """Of equal names the last counts."""
+    return dict(map(header, headers))
+
+
+def header(message: base_pb2.HeaderValue) -> tuple[str, str]:
+    """Name and value. Latin-1 keeps every byte of a value, as HTTP/1.1 does."""
+    return _name(message.key), message.raw_value.decode("latin-1") or message.value
 
 
 def _name(key: str) -> str:

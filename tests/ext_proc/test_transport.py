@@ -1,22 +1,38 @@
-"""The transport over real gRPC, driven as Envoy drives it and as nothing sane would."""
+"""Both transports by gRPC's own client, driven as Envoy drives them and as nothing sane would."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from controlplane.model import HttpRequest
-from ext_proc import transport
 from ext_proc.answer import Answer, Route
 from ext_proc.exchange import TooLarge
-from ext_proc.transport import SERVICE, GrpcAioTransport
+from ext_proc.transport import SERVICE
 from ext_proc.waiting import Extend
 from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as messages
-from support.filter import Client, body_message, connected, headers_message, not_used, pool_of, running_filter
+from support.filter import (
+    TRANSPORTS,
+    AnyTransport,
+    Client,
+    body_message,
+    connected,
+    headers_message,
+    not_used,
+    pool_of,
+    running_filter,
+)
 from support.waiting import until
+
+
+@pytest.fixture(params=TRANSPORTS)
+def kind(request: pytest.FixtureRequest) -> AnyTransport:
+    kind: AnyTransport = request.param
+    return kind
 
 
 class Pending:
@@ -44,8 +60,8 @@ class Pending:
         return Route(f"pool-{size}", {})
 
 
-async def test_the_answer_comes_once_the_body_has_ended_and_then_the_stream_ends() -> None:
-    async with running_filter() as client:
+async def test_the_answer_comes_once_the_body_has_ended_and_then_the_stream_ends(kind: AnyTransport) -> None:
+    async with running_filter(kind=kind) as client:
         call = client.open()
         await call.write(headers_message())
         await call.write(body_message(b'{"model": "llama",'))
@@ -58,15 +74,15 @@ async def test_the_answer_comes_once_the_body_has_ended_and_then_the_stream_ends
         assert await call.code() is grpc.StatusCode.OK
 
 
-async def test_a_request_without_a_body_is_answered_by_its_headers() -> None:
-    async with running_filter() as client:
+async def test_a_request_without_a_body_is_answered_by_its_headers(kind: AnyTransport) -> None:
+    async with running_filter(kind=kind) as client:
         [answer] = await client.send(headers_message(method="GET", path="/v1/models", end=True))
         assert answer.immediate_response.status.code == 200
 
 
-async def test_many_streams_at_once_are_kept_apart() -> None:
+async def test_many_streams_at_once_are_kept_apart(kind: AnyTransport) -> None:
     pending = Pending()
-    async with running_filter(pending.answer) as client:
+    async with running_filter(pending.answer, kind=kind) as client:
         sent = [
             asyncio.create_task(client.send(headers_message(), body_message(b"x" * n, end=True))) for n in range(300)
         ]
@@ -76,10 +92,12 @@ async def test_many_streams_at_once_are_kept_apart() -> None:
     assert [[pool_of(answer) for answer in each] for each in answers] == [[f"pool-{n}"] for n in range(300)]
 
 
-async def test_more_streams_than_allowed_wait_or_are_refused_as_envoy_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "MAX_CONCURRENT_STREAMS", 3)
+async def test_more_streams_than_allowed_wait_or_are_refused_as_envoy_retries(
+    kind: AnyTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[kind.__module__], "MAX_CONCURRENT_STREAMS", 3)
     pending = Pending()
-    async with running_filter(pending.answer) as client:
+    async with running_filter(pending.answer, kind=kind) as client:
         sent = [asyncio.create_task(client.send(headers_message(end=True))) for _ in range(9)]
         await until(lambda: pending.waiting == 3)
         pending.go.set()
@@ -93,10 +111,10 @@ async def test_more_streams_than_allowed_wait_or_are_refused_as_envoy_retries(mo
     assert pending.most_waiting == 3
 
 
-async def test_a_client_that_resets_the_stream_within_the_body_leaves_nothing_behind() -> None:
+async def test_a_client_that_resets_the_stream_within_the_body_leaves_nothing_behind(kind: AnyTransport) -> None:
     pending = Pending()
     before = len(asyncio.all_tasks())
-    async with running_filter(pending.answer) as client:
+    async with running_filter(pending.answer, kind=kind) as client:
         for _ in range(20):
             call = client.open()
             await call.write(headers_message())
@@ -107,9 +125,9 @@ async def test_a_client_that_resets_the_stream_within_the_body_leaves_nothing_be
     await until(lambda: len(asyncio.all_tasks()) <= before)
 
 
-async def test_a_client_that_leaves_while_it_waits_is_noticed() -> None:
+async def test_a_client_that_leaves_while_it_waits_is_noticed(kind: AnyTransport) -> None:
     pending = Pending()
-    async with running_filter(pending.answer) as client:
+    async with running_filter(pending.answer, kind=kind) as client:
         calls = [client.open() for _ in range(20)]
         for call in calls:
             await call.write(headers_message(end=True))
@@ -123,15 +141,17 @@ async def test_a_client_that_leaves_while_it_waits_is_noticed() -> None:
     assert pending.waiting == 0
 
 
-async def test_a_stream_that_the_client_ends_before_the_request_is_whole_ends_without_an_answer() -> None:
-    async with running_filter() as client:
+async def test_a_stream_that_the_client_ends_before_the_request_is_whole_ends_without_an_answer(
+    kind: AnyTransport,
+) -> None:
+    async with running_filter(kind=kind) as client:
         assert await client.send() == []
         assert await client.send(headers_message()) == []
         assert await client.send(headers_message(), body_message(b"{}")) == []
 
 
-async def test_messages_of_other_kinds_are_passed_over() -> None:
-    async with running_filter() as client:
+async def test_messages_of_other_kinds_are_passed_over(kind: AnyTransport) -> None:
+    async with running_filter(kind=kind) as client:
         answers = await client.send(
             messages.ProcessingRequest(),
             headers_message(),
@@ -142,8 +162,8 @@ async def test_messages_of_other_kinds_are_passed_over() -> None:
         assert len(answers) == 1
 
 
-async def test_a_body_over_the_limit_is_a_413_however_it_comes() -> None:
-    async with running_filter(max_body_bytes=1000) as client:
+async def test_a_body_over_the_limit_is_a_413_however_it_comes(kind: AnyTransport) -> None:
+    async with running_filter(max_body_bytes=1000, kind=kind) as client:
         whole = await client.send(headers_message(), body_message(b"x" * 1001, end=True))
         pieces = await client.send(headers_message(), body_message(b"x" * 600), body_message(b"x" * 600))
         announced = await client.send(headers_message({"content-length": "1001"}))
@@ -151,19 +171,19 @@ async def test_a_body_over_the_limit_is_a_413_however_it_comes() -> None:
         assert answer.immediate_response.status.code == 413
 
 
-async def test_a_message_that_is_far_too_large_ends_only_its_own_stream() -> None:
-    async with running_filter(max_body_bytes=1000) as client:
+async def test_a_message_that_is_far_too_large_ends_only_its_own_stream(kind: AnyTransport) -> None:
+    async with running_filter(max_body_bytes=1000, kind=kind) as client:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await client.send(headers_message(), body_message(b"x" * (3 << 20), end=True))
         assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert (await client.ask({"model": "llama"})).HasField("request_headers")
 
 
-async def test_a_body_as_large_as_allowed_is_taken_in_one_message() -> None:
+async def test_a_body_as_large_as_allowed_is_taken_in_one_message(kind: AnyTransport) -> None:
     pending = Pending()
     pending.go.set()
     size = 10 << 20
-    async with running_filter(pending.answer, max_body_bytes=size) as client:
+    async with running_filter(pending.answer, kind=kind, max_body_bytes=size) as client:
         [answer] = await client.send(headers_message(), body_message(b"x" * size, end=True))
     assert pool_of(answer) == f"pool-{size}"
 
@@ -174,8 +194,8 @@ async def health(client: Client, service: str = "") -> str:
     return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
 
 
-async def test_health_is_that_of_the_router_and_liveness_that_of_the_process() -> None:
-    served = GrpcAioTransport("127.0.0.1:0", Pending().answer, not_used, max_body_bytes=10)
+async def test_health_is_that_of_the_router_and_liveness_that_of_the_process(kind: AnyTransport) -> None:
+    served = kind("127.0.0.1:0", Pending().answer, not_used, max_body_bytes=10)
     await served.health.set_ready(False)
     await served.start()
     async with connected(served.address) as client:
@@ -186,9 +206,9 @@ async def test_health_is_that_of_the_router_and_liveness_that_of_the_process() -
     await served.stop(0)
 
 
-async def test_a_stop_lets_requests_be_answered_that_have_begun() -> None:
+async def test_a_stop_lets_requests_be_answered_that_have_begun(kind: AnyTransport) -> None:
     pending = Pending()
-    served = GrpcAioTransport("127.0.0.1:0", pending.answer, not_used, max_body_bytes=10)
+    served = kind("127.0.0.1:0", pending.answer, not_used, max_body_bytes=10)
     await served.start()
     async with connected(served.address) as client, connected(served.address) as late:
         begun = asyncio.create_task(client.send(headers_message(end=True)))
@@ -204,9 +224,9 @@ async def test_a_stop_lets_requests_be_answered_that_have_begun() -> None:
         await stopping
 
 
-async def test_a_stop_waits_no_longer_than_its_grace() -> None:
+async def test_a_stop_waits_no_longer_than_its_grace(kind: AnyTransport) -> None:
     pending = Pending()
-    served = GrpcAioTransport("127.0.0.1:0", pending.answer, not_used, max_body_bytes=10)
+    served = kind("127.0.0.1:0", pending.answer, not_used, max_body_bytes=10)
     await served.start()
     async with connected(served.address) as client:
         begun = asyncio.create_task(client.send(headers_message(end=True)))
@@ -217,12 +237,12 @@ async def test_a_stop_waits_no_longer_than_its_grace() -> None:
         await until(lambda: pending.left == 1)
 
 
-async def test_an_answer_that_takes_longer_says_so_before_it_comes() -> None:
+async def test_an_answer_that_takes_longer_says_so_before_it_comes(kind: AnyTransport) -> None:
     async def answer(_: HttpRequest | TooLarge, extend: Extend) -> Answer:
         await extend(31.5)
         return Route("pool", {})
 
-    async with running_filter(answer) as client:
+    async with running_filter(answer, kind=kind) as client:
         first, last = await client.send(headers_message(end=True))
         assert first.override_message_timeout.ToTimedelta().total_seconds() == 31.5
         assert first.WhichOneof("response") is None

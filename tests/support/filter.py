@@ -16,6 +16,7 @@ from controlplane.model import Decision
 from controlplane.policy.table import RoutingTable
 from ext_proc.credits import Credits
 from ext_proc.debts import MemoryDebts
+from ext_proc.http2_transport import Http2Transport
 from ext_proc.keys import NO_KEYS, Keys
 from ext_proc.limits import RateLimits
 from ext_proc.pins import MemoryPins, PinStore
@@ -29,6 +30,8 @@ from headrace_protos.headrace.v1 import decision_pb2
 from support.asks import make_pool, make_table
 
 MAX_BODY = 1 << 20
+TRANSPORTS = (Http2Transport, GrpcAioTransport)
+AnyTransport = type[Http2Transport | GrpcAioTransport]
 READY_TABLE = make_table(
     make_pool("full"),
     make_pool("quantized", served_name="llama-awq", aliases=("llama-alias",)),
@@ -131,10 +134,14 @@ async def _each(parts: Iterable[messages.ProcessingRequest]) -> AsyncIterator[me
 
 @asynccontextmanager
 async def running_filter(
-    answer: AnswerTo | None = None, *, used: UsedBy = not_used, max_body_bytes: int = MAX_BODY
+    answer: AnswerTo | None = None,
+    *,
+    used: UsedBy = not_used,
+    max_body_bytes: int = MAX_BODY,
+    kind: AnyTransport = Http2Transport,
 ) -> AsyncIterator[Client]:
     """The transport over the answers of a router with READY_TABLE, or over `answer`."""
-    transport = GrpcAioTransport("127.0.0.1:0", answer or new_router().answer, used, max_body_bytes=max_body_bytes)
+    transport = kind("127.0.0.1:0", answer or new_router().answer, used, max_body_bytes=max_body_bytes)
     await transport.health.set_ready(True)
     await transport.start()
     try:

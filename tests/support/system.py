@@ -19,7 +19,7 @@ import httpx
 
 from controlplane import child
 from controlplane.config.load import load
-from controlplane.config.settings import Settings
+from controlplane.config.settings import ExtProcSettings, Settings
 from controlplane.etcd.client import EtcdClient
 from controlplane.etcd.connection import EtcdAccess
 from headrace.one_machine import next_port
@@ -29,11 +29,14 @@ from support.waiting import until
 START_SECONDS = 90.0
 STOP_SECONDS = 20.0
 
-FREE_PORTS = """
-gateway: {address: "127.0.0.1:0"}
-control_plane: {grpc: "127.0.0.1:0", xds: "127.0.0.1:0", metrics: "127.0.0.1:0"}
-ext_proc: {listen: "127.0.0.1:0", health: "127.0.0.1:0", metrics: "127.0.0.1:0"}
-envoy: {admin: "127.0.0.1:0", concurrency: 1}
+# Both transports of the filter pass all tests: HEADRACE_TEST_TRANSPORT=grpc runs them on the other one.
+TRANSPORT = os.environ.get("HEADRACE_TEST_TRANSPORT", ExtProcSettings().transport)
+
+FREE_PORTS = f"""
+gateway: {{address: "127.0.0.1:0"}}
+control_plane: {{grpc: "127.0.0.1:0", xds: "127.0.0.1:0", metrics: "127.0.0.1:0"}}
+ext_proc: {{transport: {TRANSPORT}, listen: "127.0.0.1:0", health: "127.0.0.1:0", metrics: "127.0.0.1:0"}}
+envoy: {{admin: "127.0.0.1:0", concurrency: 1}}
 """
 
 

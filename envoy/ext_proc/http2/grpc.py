@@ -1,0 +1,304 @@
+"""gRPC over HTTP/2 for servers, without I/O: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
+
+A method is a function that is given a Call, by which it answers, and returns a Receiver, which is told what comes in.
+Neither waits: what takes time is the receiver's to run, and to end when it is told that the call is over.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
+from enum import IntEnum
+from typing import Final, Protocol
+from urllib.parse import quote
+
+from ext_proc.http2 import fields
+from ext_proc.http2.connection import Connection, DataArrived, Limits, RequestStarted
+from ext_proc.http2.fields import Head
+
+_log = logging.getLogger(__name__)
+
+_PREFIX_BYTES: Final = 5
+_LARGE_PIECE: Final = 1024
+_TIMEOUT: Final = re.compile(r"([0-9]{1,8})([HMSmun])")
+_UNIT_SECONDS: Final = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+
+
+class Status(IntEnum):
+    """https://github.com/grpc/grpc/blob/master/doc/statuscodes.md; those that are used here."""
+
+    OK = 0
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    RESOURCE_EXHAUSTED = 8
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+
+
+class StatusError(Exception):
+    """Ends a call with this status; the text is sent to the client."""
+
+    def __init__(self, status: Status, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class Receiver(Protocol):
+    """Told of one call. Raising StatusError ends the call with that status, anything else with INTERNAL."""
+
+    def take(self, message: bytes) -> None:
+        """A message, whole."""
+
+    def half_close(self) -> None:
+        """There are no more messages."""
+
+    def end(self) -> None:
+        """The call is over before it was finished: the client has left, or the deadline has passed."""
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+Later = Callable[[float, Callable[[], None]], Timer]
+"""Has the function called after so many seconds."""
+
+
+_HEADERS: Final = fields.block([(":status", "200"), ("content-type", "application/grpc")])
+_OK: Final = fields.block([("grpc-status", "0")])
+_NOT_POST: Final = fields.block([(":status", "405"), ("allow", "POST")])
+_NOT_GRPC: Final = fields.block([(":status", "415")])
+
+
+def _trailers(status: Status, why: str) -> bytes:
+    told = [("grpc-status", str(int(status)))]
+    if why:
+        told.append(("grpc-message", quote(why, safe=" !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~")))
+    if status is Status.UNIMPLEMENTED:
+        told.append(("grpc-accept-encoding", "identity"))
+    return fields.block(told)
+
+
+class Call:
+    """How a method answers. After it is finished, or over, nothing more is sent."""
+
+    __slots__ = ("_answering", "_owner", "_stream_id", "deadline", "messages", "receiver")
+
+    def __init__(self, owner: GrpcConnection, stream_id: int, most_message_bytes: int) -> None:
+        self._owner: GrpcConnection | None = owner
+        self._stream_id = stream_id
+        self._answering = False
+        self.messages = MessageReader(most_message_bytes)
+        self.deadline: Timer | None = None
+        self.receiver: Receiver | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self._owner is None
+
+    def send(self, message: bytes) -> None:
+        if self._owner is not None:
+            http2 = self._begin(self._owner)
+            http2.send_data(self._stream_id, b"\x00" + len(message).to_bytes(4, "big") + message)
+
+    def finish(self, status: Status = Status.OK, why: str = "") -> None:
+        owner = self._owner
+        if owner is None:
+            return
+        self.close()
+        if status is Status.OK:
+            self._begin(owner).end(self._stream_id, _OK)
+        else:
+            trailers = _trailers(status, why)
+            owner.http2.end(self._stream_id, trailers if self._answering else _HEADERS + trailers)
+            owner.wake()
+
+    def close(self) -> None:
+        """Takes and sends nothing more."""
+        if self._owner is not None:
+            self._owner.forget(self._stream_id)
+            self._owner = None
+        if self.deadline is not None:
+            self.deadline.cancel()
+            self.deadline = None
+
+    def _begin(self, owner: GrpcConnection) -> Connection:
+        if not self._answering:
+            self._answering = True
+            owner.http2.send_headers(self._stream_id, _HEADERS)
+        owner.wake()
+        return owner.http2
+
+
+Method = Callable[[Call], Receiver]
+
+
+class MessageReader:
+    """Pieces of a body -> messages, each of `most_bytes` or fewer. Holds no more than one of them."""
+
+    __slots__ = ("_have", "_most", "_parts")
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._parts: list[bytes | bytearray] = []
+        self._have = 0
+
+    def end(self) -> None:
+        """Raises StatusError when a message was begun."""
+        if self._have:
+            raise StatusError(Status.INTERNAL, "the stream ended within a message")
+
+    def take(self, data: bytes) -> Iterator[bytes]:
+        """The messages that are whole now. Raises StatusError for one that cannot be taken."""
+        if self._have:
+            self._keep(data)
+            if len(self._parts[0]) < _PREFIX_BYTES:
+                self._parts = [b"".join(self._parts)]
+            if self._have < _PREFIX_BYTES or self._have < self._end_of(self._parts[0], 0):
+                return
+            data = b"".join(self._parts)
+            self._parts.clear()
+            self._have = 0
+        at, end = 0, len(data)
+        while end - at >= _PREFIX_BYTES:
+            message_end = self._end_of(data, at)
+            if end < message_end:
+                break
+            yield data[at + _PREFIX_BYTES : message_end]
+            at = message_end
+        if at < end:
+            self._keep(data[at:])
+
+    def _keep(self, data: bytes) -> None:
+        """Large pieces as they are, to be copied once; small ones together, as each costs more than its bytes."""
+        self._have += len(data)
+        last = self._parts[-1] if self._parts else None
+        if len(data) >= _LARGE_PIECE:
+            self._parts.append(data)
+        elif isinstance(last, bytearray) and len(last) < _LARGE_PIECE:
+            last += data
+        else:
+            self._parts.append(bytearray(data))
+
+    def _end_of(self, data: bytes | bytearray, at: int) -> int:
+        """Where the message ends whose prefix is at `at`."""
+        if data[at] == 1:
+            raise StatusError(Status.UNIMPLEMENTED, "compressed messages are not supported")
+        if data[at]:
+            raise StatusError(Status.INTERNAL, f"a message with flag {data[at]}")
+        size = int.from_bytes(data[at + 1 : at + _PREFIX_BYTES], "big")
+        if size > self._most:
+            raise StatusError(Status.RESOURCE_EXHAUSTED, f"a message of {size} bytes, above the limit of {self._most}")
+        return at + _PREFIX_BYTES + size
+
+
+class GrpcConnection:
+    """One client's calls to `methods`, whose names are paths such as `/grpc.health.v1.Health/Check`."""
+
+    def __init__(
+        self,
+        methods: Mapping[str, Method],
+        limits: Limits,
+        most_message_bytes: int,
+        *,
+        wake: Callable[[], None],
+        later: Later,
+        now: float,
+    ) -> None:
+        """`wake` is called whenever there is something to write; it must not write at once."""
+        self.http2 = Connection(limits, now)
+        self.wake = wake
+        self._methods = methods
+        self._most = most_message_bytes
+        self._later = later
+        self._calls: dict[int, Call] = {}
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Takes bytes of the client; what there is to write is then `http2.take_output()`."""
+        for event in self.http2.receive(data, now):
+            if isinstance(event, DataArrived):
+                call = self._calls.get(event.stream_id)
+                if call is not None and call.receiver is not None:
+                    self._take(call, call.receiver, event)
+            elif isinstance(event, RequestStarted):
+                self._start(event)
+            else:
+                self._end(event.stream_id)
+
+    def close(self) -> None:
+        """Ends all calls: nobody is there any more, or nobody is to be served."""
+        self.http2.close()
+        for stream_id in list(self._calls):
+            self._end(stream_id)
+
+    def forget(self, stream_id: int) -> None:
+        self._calls.pop(stream_id, None)
+
+    def _start(self, request: RequestStarted) -> None:
+        stream_id, head = request.stream_id, request.head
+        if head.method != "POST":
+            self.http2.end(stream_id, _NOT_POST)
+            return
+        if not head.fields.get("content-type", "").startswith("application/grpc"):
+            self.http2.end(stream_id, _NOT_GRPC)
+            return
+        call = self._calls[stream_id] = Call(self, stream_id, self._most)
+        try:
+            self._begin(call, head)
+            if request.ended and call.receiver is not None and not call.is_over:
+                call.receiver.half_close()
+        except Exception as error:
+            _fail(call, error)
+
+    def _begin(self, call: Call, head: Head) -> None:
+        method = self._methods.get(head.path)
+        if method is None:
+            raise StatusError(Status.UNIMPLEMENTED, "there is no such method")
+        timeout = head.fields.get("grpc-timeout")
+        if timeout is not None:
+            call.deadline = self._later(_seconds(timeout), lambda: self._expire(call))
+        call.receiver = method(call)
+
+    def _take(self, call: Call, receiver: Receiver, event: DataArrived) -> None:
+        try:
+            for message in call.messages.take(event.data):
+                receiver.take(message)
+                if call.is_over:
+                    return
+            if event.ended:
+                call.messages.end()
+                receiver.half_close()
+        except Exception as error:
+            _fail(call, error)
+            receiver.end()
+
+    def _expire(self, call: Call) -> None:
+        receiver = call.receiver
+        call.finish(Status.DEADLINE_EXCEEDED, "the deadline has passed")
+        if receiver is not None:
+            receiver.end()
+
+    def _end(self, stream_id: int) -> None:
+        call = self._calls.get(stream_id)
+        if call is not None:
+            call.close()
+            if call.receiver is not None:
+                call.receiver.end()
+
+
+def _fail(call: Call, error: Exception) -> None:
+    """A fault of the server's own is not told in detail: its text may quote the request."""
+    if isinstance(error, StatusError):
+        call.finish(error.status, str(error))
+    else:
+        _log.error("internal error in a call error=%s", type(error).__name__)
+        call.finish(Status.INTERNAL, "internal error")
+
+
+def _seconds(timeout: str) -> float:
+    match = _TIMEOUT.fullmatch(timeout)
+    if match is None:
+        raise StatusError(Status.INTERNAL, "grpc-timeout cannot be read")
+    return int(match[1]) * _UNIT_SECONDS[match[2]]
