@@ -21,6 +21,7 @@ from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as 
 
 _MOST_HEADERS: Final = 4096
 _LONGEST_HEADER: Final = 256
+_LONGEST_VALUE: Final = 64
 
 # Tags: the number of the field, and that it has a length (2) or is a varint (0).
 _REQUEST_HEADERS: Final = 2 << 3 | 2
@@ -65,13 +66,16 @@ class Reader:
             while at < map_end:
                 if message[at] != _FIRST:
                     return None
-                at, header_end = _span(message, at + 1, map_end)
-                if not at:
-                    return None
-                header = message[at:header_end]
-                name, value = known.get(header) or self._header(header)
-                headers[name] = value
-                at = header_end
+                start = at + 2
+                size = message[at + 1] if start <= map_end else 0x80
+                at = start + size
+                if size > 0x7F or at > map_end:
+                    start, at = _span(message, start - 1, map_end)
+                    if not start:
+                        return None
+                header = message[start:at]
+                pair = known.get(header) or self._header(header)
+                headers[pair[0]] = pair[1]
         ended = _flag(message, at, end, _HEADERS_END)
         return None if ended is None else (headers, ended)
 
@@ -152,18 +156,30 @@ def _span(message: bytes, at: int, end: int) -> tuple[int, int]:
 
 def _metadata(values: Mapping[str, str]) -> bytes:
     """As `ProcessingResponse.dynamic_metadata`: a Struct that has one Struct, of strings, by our name."""
-    fields = [
-        _field(b"\x0a", _field(b"\x0a", key.encode()) + _field(b"\x12", _field(b"\x1a", value.encode())))
-        for key, value in values.items()
-    ]
-    ours = _field(b"\x12", _field(b"\x2a", b"".join(fields)))
-    return _field(b"\x42", _field(b"\x0a", _NAME + ours))
+    entries = b"".join(
+        [
+            _entry(key, value) if len(value) <= _LONGEST_VALUE else _new_entry(key, value)
+            for key, value in values.items()
+        ]
+    )
+    return _field(b"\x42", _field(b"\x0a", _NAME + _field(b"\x12", _field(b"\x2a", entries))))
+
+
+def _new_entry(key: str, value: str) -> bytes:
+    """Of Struct.fields: the key, and a Value that is a string."""
+    return _field(b"\x0a", _field(b"\x0a", key.encode()) + _field(b"\x12", _field(b"\x1a", value.encode())))
+
+
+_entry = lru_cache(maxsize=4096)(_new_entry)
 
 
 def _field(tag: bytes, data: bytes) -> bytes:
+    """`data` with its tag and length before it."""
     size = len(data)
     if size < 0x80:
         return b"%b%c%b" % (tag, size, data)
+    if size < 0x4000:
+        return b"%b%c%c%b" % (tag, size & 0x7F | 0x80, size >> 7, data)
     length = bytearray()
     while size > 0x7F:
         length.append(size & 0x7F | 0x80)

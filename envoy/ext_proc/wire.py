@@ -102,7 +102,8 @@ def _set_headers(headers: Iterable[tuple[str, str]]) -> list[base_pb2.HeaderValu
 
 def _metadata(values: Mapping[str, str]) -> Struct:
     metadata = Struct()
-    fields = metadata.fields[NAMESPACE].struct_value.fields
+    ours = metadata.fields[NAMESPACE].struct_value
+    ours.SetInParent()  # also when it is empty: a Value without a kind is none
     for key, value in values.items():
-        fields[key].string_value = value
+        ours.fields[key].string_value = value
     return metadata

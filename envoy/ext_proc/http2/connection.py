@@ -39,7 +39,8 @@ _MOST_RESETS_KNOWN: Final = 1024
 class Limits:
     """What is announced to the peer, and held. Sizes in bytes.
 
-    stream_window, connection_window: what may come before we allow more, on one stream and on all together.
+    stream_window, connection_window: what may come before we allow more, on one stream and on all together; no less
+        than 65,535 on all together (RFC 9113, 6.9.2).
     header_list: all fields of a request, as RFC 9113, 6.5.2 counts them.
     """
 
@@ -132,8 +133,9 @@ class Connection:
                     (frames.MAX_HEADER_LIST_SIZE, limits.header_list),
                 )
             ),
-            frames.window_update(0, limits.connection_window - frames.DEFAULT_WINDOW),
         ]
+        if limits.connection_window > frames.DEFAULT_WINDOW:
+            self._out.append(frames.window_update(0, limits.connection_window - frames.DEFAULT_WINDOW))
         self._others: dict[int, Callable[[int, int, bytes], None]] = {
             frames.PRIORITY: self._take_priority,
             frames.RST_STREAM: self._take_reset,

@@ -85,19 +85,46 @@ CONNECTION_ERRORS = {
     "HEADERS on stream 0": (OPENING + request(0), ErrorCode.PROTOCOL_ERROR),
     "HEADERS on an even stream": (OPENING + request(2), ErrorCode.PROTOCOL_ERROR),
     "HEADERS on an older stream": (OPENING + request(5) + request(3), ErrorCode.STREAM_CLOSED),
-    "padding beyond the frame": (OPENING + request() + frame(frames.DATA, frames.PADDED, 1, b"\5abc"), ErrorCode.PROTOCOL_ERROR),
-    "padding without its length": (OPENING + request() + frame(frames.DATA, frames.PADDED, 1, b""), ErrorCode.FRAME_SIZE_ERROR),
-    "a block that is no HPACK": (OPENING + frame(frames.HEADERS, frames.END_HEADERS, 1, b"\xff\xff\xff\xff\xff"), ErrorCode.COMPRESSION_ERROR),
-    "a block cut short": (OPENING + frame(frames.HEADERS, frames.END_HEADERS, 1, BLOCK[:-3]), ErrorCode.COMPRESSION_ERROR),
-    "fields beyond the limit": (OPENING + request(1, [(f"x{n}", "y" * 900) for n in range(40)]), ErrorCode.ENHANCE_YOUR_CALM),
-    "a frame within a block": (OPENING + frame(frames.HEADERS, 0, 1, BLOCK) + frame(frames.PING, 0, 0, b"12345678"), ErrorCode.PROTOCOL_ERROR),
-    "a block of another stream within": (OPENING + frame(frames.HEADERS, 0, 1, BLOCK) + frame(frames.CONTINUATION, 4, 3, b""), ErrorCode.PROTOCOL_ERROR),
+    "padding beyond the frame": (
+        OPENING + request() + frame(frames.DATA, frames.PADDED, 1, b"\5abc"),
+        ErrorCode.PROTOCOL_ERROR,
+    ),
+    "padding without its length": (
+        OPENING + request() + frame(frames.DATA, frames.PADDED, 1, b""),
+        ErrorCode.FRAME_SIZE_ERROR,
+    ),
+    "a block that is no HPACK": (
+        OPENING + frame(frames.HEADERS, frames.END_HEADERS, 1, b"\xff\xff\xff\xff\xff"),
+        ErrorCode.COMPRESSION_ERROR,
+    ),
+    "a block cut short": (
+        OPENING + frame(frames.HEADERS, frames.END_HEADERS, 1, BLOCK[:-3]),
+        ErrorCode.COMPRESSION_ERROR,
+    ),
+    "fields beyond the limit": (
+        OPENING + request(1, [(f"x{n}", "y" * 900) for n in range(40)]),
+        ErrorCode.ENHANCE_YOUR_CALM,
+    ),
+    "a frame within a block": (
+        OPENING + frame(frames.HEADERS, 0, 1, BLOCK) + frame(frames.PING, 0, 0, b"12345678"),
+        ErrorCode.PROTOCOL_ERROR,
+    ),
+    "a block of another stream within": (
+        OPENING + frame(frames.HEADERS, 0, 1, BLOCK) + frame(frames.CONTINUATION, 4, 3, b""),
+        ErrorCode.PROTOCOL_ERROR,
+    ),
     "CONTINUATION of nothing": (OPENING + frame(frames.CONTINUATION, 4, 1, b""), ErrorCode.PROTOCOL_ERROR),
-    "endless CONTINUATION": (OPENING + frame(frames.HEADERS, 0, 1, b"") + frame(frames.CONTINUATION, 0, 1, b"x" * 9000) * 4, ErrorCode.ENHANCE_YOUR_CALM),
+    "endless CONTINUATION": (
+        OPENING + frame(frames.HEADERS, 0, 1, b"") + frame(frames.CONTINUATION, 0, 1, b"x" * 9000) * 4,
+        ErrorCode.ENHANCE_YOUR_CALM,
+    ),
     "PRIORITY of stream 0": (OPENING + frame(frames.PRIORITY, 0, 0, b"12345"), ErrorCode.PROTOCOL_ERROR),
     "RST_STREAM of an idle stream": (OPENING + frames.rst_stream(1, ErrorCode.CANCEL), ErrorCode.PROTOCOL_ERROR),
     "RST_STREAM of stream 0": (OPENING + frames.rst_stream(0, ErrorCode.CANCEL), ErrorCode.PROTOCOL_ERROR),
-    "RST_STREAM of a wrong length": (OPENING + request() + frame(frames.RST_STREAM, 0, 1, b"123"), ErrorCode.FRAME_SIZE_ERROR),
+    "RST_STREAM of a wrong length": (
+        OPENING + request() + frame(frames.RST_STREAM, 0, 1, b"123"),
+        ErrorCode.FRAME_SIZE_ERROR,
+    ),
     "SETTINGS of a stream": (OPENING + frame(frames.SETTINGS, 0, 1, b""), ErrorCode.PROTOCOL_ERROR),
     "SETTINGS of a wrong length": (OPENING + frame(frames.SETTINGS, 0, 0, b"12345"), ErrorCode.FRAME_SIZE_ERROR),
     "SETTINGS ACK with a payload": (OPENING + frame(frames.SETTINGS, 1, 0, b"123456"), ErrorCode.FRAME_SIZE_ERROR),
@@ -105,17 +132,26 @@ CONNECTION_ERRORS = {
     "INITIAL_WINDOW_SIZE too large": (OPENING + frames.settings([(4, 1 << 31)]), ErrorCode.FLOW_CONTROL_ERROR),
     "MAX_FRAME_SIZE too small": (OPENING + frames.settings([(5, 16_383)]), ErrorCode.PROTOCOL_ERROR),
     "MAX_FRAME_SIZE too large": (OPENING + frames.settings([(5, 1 << 24)]), ErrorCode.PROTOCOL_ERROR),
-    "a window that settings overflow": (OPENING + request() + frames.window_update(1, (1 << 31) - 1 - 65_535) + frames.settings([(4, 65_536)]), ErrorCode.FLOW_CONTROL_ERROR),
+    "a window that settings overflow": (
+        OPENING + request() + frames.window_update(1, (1 << 31) - 1 - 65_535) + frames.settings([(4, 65_536)]),
+        ErrorCode.FLOW_CONTROL_ERROR,
+    ),
     "PUSH_PROMISE": (OPENING + frame(frames.PUSH_PROMISE, 4, 1, b"\0\0\0\2"), ErrorCode.PROTOCOL_ERROR),
     "PING on a stream": (OPENING + frame(frames.PING, 0, 1, b"12345678"), ErrorCode.PROTOCOL_ERROR),
     "PING of a wrong length": (OPENING + frame(frames.PING, 0, 0, b"1234567"), ErrorCode.FRAME_SIZE_ERROR),
     "GOAWAY of a stream": (OPENING + frame(frames.GOAWAY, 0, 1, b"12345678"), ErrorCode.PROTOCOL_ERROR),
     "GOAWAY of a wrong length": (OPENING + frame(frames.GOAWAY, 0, 0, b"1234567"), ErrorCode.FRAME_SIZE_ERROR),
-    "WINDOW_UPDATE of a wrong length": (OPENING + frame(frames.WINDOW_UPDATE, 0, 0, b"123"), ErrorCode.FRAME_SIZE_ERROR),
+    "WINDOW_UPDATE of a wrong length": (
+        OPENING + frame(frames.WINDOW_UPDATE, 0, 0, b"123"),
+        ErrorCode.FRAME_SIZE_ERROR,
+    ),
     "WINDOW_UPDATE of 0": (OPENING + frames.window_update(0, 0), ErrorCode.PROTOCOL_ERROR),
     "WINDOW_UPDATE of an idle stream": (OPENING + frames.window_update(1, 1), ErrorCode.PROTOCOL_ERROR),
-    "a connection window that overflows": (OPENING + frames.window_update(0, (1 << 31) - 1), ErrorCode.FLOW_CONTROL_ERROR),
-}  # fmt: skip
+    "a connection window that overflows": (
+        OPENING + frames.window_update(0, (1 << 31) - 1),
+        ErrorCode.FLOW_CONTROL_ERROR,
+    ),
+}
 
 
 @pytest.mark.parametrize("name", CONNECTION_ERRORS)
@@ -143,21 +179,39 @@ STREAM_ERRORS = {
     "a field of HTTP/1": (malformed(("connection", "close")), ErrorCode.PROTOCOL_ERROR),
     "te of HTTP/1": (malformed(("te", "gzip")), ErrorCode.PROTOCOL_ERROR),
     "a pseudo-header after others": (malformed((":authority", "x"), without=":authority"), ErrorCode.PROTOCOL_ERROR),
-    "a pseudo-header twice": (frames.headers(1, fields.block([(":method", "GET"), *REQUEST]), 1 << 14, end_stream=False), ErrorCode.PROTOCOL_ERROR),
+    "a pseudo-header twice": (
+        frames.headers(1, fields.block([(":method", "GET"), *REQUEST]), 1 << 14, end_stream=False),
+        ErrorCode.PROTOCOL_ERROR,
+    ),
     "an unknown pseudo-header": (malformed((":status", "500")), ErrorCode.PROTOCOL_ERROR),
     "no path": (malformed(without=":path"), ErrorCode.PROTOCOL_ERROR),
     "a content-length that is none": (malformed(("content-length", "-1")), ErrorCode.PROTOCOL_ERROR),
-    "a body that is shorter than announced": (malformed(("content-length", "3")) + data(1, b"ab", end=True), ErrorCode.PROTOCOL_ERROR),
-    "a body that is longer than announced": (malformed(("content-length", "3")) + data(1, b"abcd"), ErrorCode.PROTOCOL_ERROR),
+    "a body that is shorter than announced": (
+        malformed(("content-length", "3")) + data(1, b"ab", end=True),
+        ErrorCode.PROTOCOL_ERROR,
+    ),
+    "a body that is longer than announced": (
+        malformed(("content-length", "3")) + data(1, b"abcd"),
+        ErrorCode.PROTOCOL_ERROR,
+    ),
     "an announced body that does not come": (request(1, [("content-length", "3")], end=True), ErrorCode.PROTOCOL_ERROR),
-    "trailers that do not end": (request() + frames.headers(1, fields.block([("x", "1")]), 1 << 14, end_stream=False), ErrorCode.PROTOCOL_ERROR),
-    "pseudo-headers in trailers": (request() + frames.headers(1, fields.block([(":path", "/")]), 1 << 14, end_stream=True), ErrorCode.PROTOCOL_ERROR),
+    "trailers that do not end": (
+        request() + frames.headers(1, fields.block([("x", "1")]), 1 << 14, end_stream=False),
+        ErrorCode.PROTOCOL_ERROR,
+    ),
+    "pseudo-headers in trailers": (
+        request() + frames.headers(1, fields.block([(":path", "/")]), 1 << 14, end_stream=True),
+        ErrorCode.PROTOCOL_ERROR,
+    ),
     "DATA after the end": (request(end=True) + data(1, b"x"), ErrorCode.STREAM_CLOSED),
-    "HEADERS after the end": (request(end=True) + frames.headers(1, fields.block([("x", "1")]), 1 << 14, end_stream=True), ErrorCode.STREAM_CLOSED),
+    "HEADERS after the end": (
+        request(end=True) + frames.headers(1, fields.block([("x", "1")]), 1 << 14, end_stream=True),
+        ErrorCode.STREAM_CLOSED,
+    ),
     "PRIORITY of a wrong length": (request() + frame(frames.PRIORITY, 0, 1, b"1234"), ErrorCode.FRAME_SIZE_ERROR),
     "WINDOW_UPDATE of 0": (request() + frames.window_update(1, 0), ErrorCode.PROTOCOL_ERROR),
     "a window that overflows": (request() + frames.window_update(1, (1 << 31) - 1), ErrorCode.FLOW_CONTROL_ERROR),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", STREAM_ERRORS)
