@@ -64,6 +64,7 @@ class GrpcServer:
             if not await self._is_alone_within(_LAST_WORDS_SECONDS):
                 for peer in list(self._peers):
                     peer.abort()
+                await self._is_alone_within(_LAST_WORDS_SECONDS)
         if self.address.startswith("unix:"):
             _remove_socket(self.address.removeprefix("unix:"))
 
