@@ -44,12 +44,12 @@ from ext_proc.limits import RateLimits
 from ext_proc.metrics import FilterMetrics
 from ext_proc.pins import MemoryPins
 from ext_proc.router import Router
-from ext_proc.transport import SERVICE, GrpcAioTransport
+from ext_proc.transport import SERVICE, GrpcAioTransport, NewTransport
 from ext_proc.waiting import Extend, Line
 from headrace_protos.envoy.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
 from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as messages
 
-TRANSPORTS = {"h2": Http2Transport, "grpc": GrpcAioTransport}
+TRANSPORTS: dict[str, NewTransport] = {"h2": Http2Transport, "grpc": GrpcAioTransport}
 MAX_BODY = 16 << 20
 SOAK_STEPS = 10
 TICKS = os.sysconf("SC_CLK_TCK")
