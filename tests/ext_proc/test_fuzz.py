@@ -20,6 +20,8 @@ from ext_proc.exchange import Exchange, TooLarge
 from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as messages
 from support.asks import make_table
 from support.filter import (
+    TRANSPORTS,
+    AnyTransport,
     Client,
     body_message,
     headers_message,
@@ -166,15 +168,16 @@ def runner() -> Any:
 
 
 @pytest.fixture(scope="module")
-def client(runner: asyncio.Runner) -> Any:
-    """A filter that outlives the examples of a test, in a loop of its own."""
-    stack: AsyncIterator[Client] = _client()
-    yield runner.run(_next(stack))
-    runner.run(_last(stack))
+def clients(runner: asyncio.Runner) -> Any:
+    """Of a filter on each transport that outlives the examples of a test, in a loop of its own."""
+    stacks = [_client(kind) for kind in TRANSPORTS]
+    yield [runner.run(_next(stack)) for stack in stacks]
+    for stack in stacks:
+        runner.run(_last(stack))
 
 
-async def _client() -> AsyncIterator[Client]:
-    async with running_filter(max_body_bytes=FUZZED_MAX_BODY) as client:
+async def _client(kind: AnyTransport) -> AsyncIterator[Client]:
+    async with running_filter(max_body_bytes=FUZZED_MAX_BODY, kind=kind) as client:
         yield client
 
 
@@ -215,13 +218,14 @@ MESSAGES = (
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(sequence=st.lists(MESSAGES, max_size=6))
 def test_any_sequence_of_messages_gets_one_answer_once_the_request_is_whole_and_a_clean_end(
-    runner: asyncio.Runner, client: Client, sequence: list[messages.ProcessingRequest]
+    runner: asyncio.Runner, clients: list[Client], sequence: list[messages.ProcessingRequest]
 ) -> None:
     exchange = Exchange(FUZZED_MAX_BODY)
     taken = [wire.take(exchange, message) is not None for message in sequence]
     # gRPC's client cannot write to a stream that the server has ended.
     sent = sequence[: taken.index(True) + 1] if True in taken else sequence
-    answers = runner.run(client.send(*sent))
+    answers, others = [runner.run(client.send(*sent)) for client in clients]
+    assert answers == others
     assert len(answers) == taken.count(True) <= 1
     for answer in answers:
         assert_usable(answer)

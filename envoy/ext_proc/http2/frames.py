@@ -13,6 +13,8 @@ from typing import Final
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD_BYTES: Final = 9
 
+_HEAD: Final = struct.Struct(">BHBBI")  # the length in two parts
+
 DATA: Final = 0x0
 HEADERS: Final = 0x1
 PRIORITY: Final = 0x2
@@ -180,16 +182,15 @@ class FrameReader:
                 self._need = HEAD_BYTES
                 at = len(PREFACE)
         while self._begun and end - at >= HEAD_BYTES:
-            length = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
+            high, low, kind, flags, stream_id = _HEAD.unpack_from(data, at)
+            length = high << 16 | low
             if length > self._most:
                 raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "a frame larger than we allow")
             start = at + HEAD_BYTES
             if end - start < length:
                 break
-            kind, flags = data[at + 3], data[at + 4]
-            stream_id = int.from_bytes(data[at + 5 : start], "big") & MOST_STREAM_ID
             at = start + length
-            yield kind, flags, stream_id, data[start:at]
+            yield kind, flags, stream_id & MOST_STREAM_ID, data[start:at]
         self._have = end - at
         if self._have:
             self._parts.append(data[at:])
