@@ -9,9 +9,8 @@ StreamReset for each stream that is open): nothing is raised.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ext_proc.http2 import frames
@@ -30,6 +29,7 @@ from ext_proc.http2.frames import (
     StreamError,
 )
 from ext_proc.http2.patience import Patience
+from ext_proc.http2.sending import Outbound, Sender
 
 _DRAIN_PING: Final = b"headrace"
 _MOST_RESETS_KNOWN: Final = 1024
@@ -79,16 +79,12 @@ Event = RequestStarted | DataArrived | StreamReset
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """`to_come` is what a content-length says that is still to come. `waiting` is data that found no window, and
-    `trailers` are sent after it."""
+    """`window` is what the peer may still send on it, `to_come` what it has announced by a content-length."""
 
-    window_in: int
-    window_out: int
+    window: int
     to_come: int | None
     remote_open: bool
-    local_open: bool = True
-    waiting: deque[memoryview] = field(default_factory=deque)
-    trailers: bytes | None = None
+    out: Outbound
 
 
 @dataclass(slots=True)
@@ -107,23 +103,20 @@ class Connection:
         self._frames = FrameReader(limits.frame_size)
         self._fields = FieldDecoder(limits.header_list)
         self._patience = Patience(now)
+        self._sender = Sender(self._patience)
         self._now = now
         self._streams: dict[int, _Stream] = {}
-        self._blocked: dict[int, _Stream] = {}
         self._reset_here: dict[int, None] = {}
         self._last_stream = 0
         self._block: _Block | None = None
         self._settled = False
-        self._window_in = limits.connection_window
-        self._window_out = frames.DEFAULT_WINDOW
-        self._stream_window_out = frames.DEFAULT_WINDOW
-        self._frame_size_out = frames.DEFAULT_FRAME_SIZE
+        self._window = limits.connection_window
         self._table_acknowledged = False
         self._draining = False
         self._last_served: int | None = None
         self._closed = False
         self._events: list[Event] = []
-        self._out = [
+        self._sender.write(
             frames.settings(
                 (
                     (frames.HEADER_TABLE_SIZE, 0),
@@ -132,10 +125,10 @@ class Connection:
                     (frames.MAX_FRAME_SIZE, limits.frame_size),
                     (frames.MAX_HEADER_LIST_SIZE, limits.header_list),
                 )
-            ),
-        ]
+            )
+        )
         if limits.connection_window > frames.DEFAULT_WINDOW:
-            self._out.append(frames.window_update(0, limits.connection_window - frames.DEFAULT_WINDOW))
+            self._sender.write(frames.window_update(0, limits.connection_window - frames.DEFAULT_WINDOW))
         self._others: dict[int, Callable[[int, int, bytes], None]] = {
             frames.PRIORITY: self._take_priority,
             frames.RST_STREAM: self._take_reset,
@@ -152,7 +145,7 @@ class Connection:
         """Whether the connection is to be closed, once what there is to write is written."""
         if self._last_served is None:
             return self._closed
-        return not any(stream.local_open or stream.waiting for stream in self._streams.values())
+        return all(stream.out.is_over for stream in self._streams.values())
 
     # --- in --------------------------------------------------------------------------------------------------------
 
@@ -192,8 +185,8 @@ class Connection:
         if not stream_id or stream_id > self._last_stream:
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "DATA on a stream that has not begun")
         size = len(payload)  # padding counts too (section 6.9.1)
-        self._window_in -= size
-        if self._window_in < self._limits.connection_window // 2:
+        self._window -= size
+        if self._window < self._limits.connection_window // 2:
             self._open_window()
         ended = flags & END_STREAM != 0
         if flags & frames.PADDED:
@@ -202,34 +195,34 @@ class Connection:
             self._spend()
         stream = self._streams.get(stream_id)
         if stream is not None and stream.remote_open:
-            stream.window_in -= size
+            stream.window -= size
             self._take_body(stream_id, stream, payload, ended=ended)
         elif stream is not None or stream_id not in self._reset_here:
             raise StreamError(stream_id, ErrorCode.STREAM_CLOSED, "DATA after the end of the stream")
 
     def _open_window(self) -> None:
-        if self._window_in < 0:
+        if self._window < 0:
             raise ProtocolError(ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the connection's window")
-        self._out.append(frames.window_update(0, self._limits.connection_window - self._window_in))
-        self._window_in = self._limits.connection_window
+        self._sender.write(frames.window_update(0, self._limits.connection_window - self._window))
+        self._window = self._limits.connection_window
 
     def _take_body(self, stream_id: int, stream: _Stream, data: bytes, *, ended: bool) -> None:
-        if stream.window_in < 0:
+        if stream.window < 0:
             raise StreamError(stream_id, ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the stream's window")
         if stream.to_come is not None:
             stream.to_come -= len(data)
             if stream.to_come < 0 or (ended and stream.to_come):
                 raise StreamError(stream_id, ErrorCode.PROTOCOL_ERROR, "the body is not as long as content-length says")
-        if stream.local_open:
+        if stream.out.is_open:
             self._events.append(DataArrived(stream_id, data, ended))
         if ended:
             self._end_remote(stream_id, stream)
-        elif not stream.local_open:
+        elif not stream.out.is_open:
             # The answer is complete, and the client goes on with a request that nobody reads (section 8.1).
             self._reset(stream_id, ErrorCode.NO_ERROR)
-        elif stream.window_in < self._limits.stream_window // 2:
-            self._out.append(frames.window_update(stream_id, self._limits.stream_window - stream.window_in))
-            stream.window_in = self._limits.stream_window
+        elif stream.window < self._limits.stream_window // 2:
+            self._sender.write(frames.window_update(stream_id, self._limits.stream_window - stream.window))
+            stream.window = self._limits.stream_window
 
     def _take_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
         if not stream_id % 2:
@@ -270,7 +263,7 @@ class Connection:
             raise StreamError(stream_id, ErrorCode.STREAM_CLOSED, "HEADERS after the end of the stream")
         if not ended or stream.to_come:
             raise StreamError(stream_id, ErrorCode.PROTOCOL_ERROR, "trailers that do not end the request")
-        if stream.local_open:
+        if stream.out.is_open:
             self._events.append(DataArrived(stream_id, b"", ended=True))
         self._end_remote(stream_id, stream)
 
@@ -288,7 +281,7 @@ class Connection:
         if ended and head.content_length:
             raise StreamError(stream_id, ErrorCode.PROTOCOL_ERROR, "no body, but a content-length")
         self._streams[stream_id] = _Stream(
-            self._limits.stream_window, self._stream_window_out, head.content_length, not ended
+            self._limits.stream_window, head.content_length, not ended, self._sender.new_stream()
         )
         self._events.append(RequestStarted(stream_id, head, ended))
 
@@ -305,10 +298,10 @@ class Connection:
         if len(payload) != 4:
             raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM of a wrong length")
         stream = self._streams.pop(stream_id, None)
-        self._blocked.pop(stream_id, None)
+        self._sender.forget(stream_id)
         if stream is None:
             return
-        if stream.local_open or stream.waiting:
+        if not stream.out.is_over:
             self._events.append(StreamReset(stream_id, int.from_bytes(payload, "big")))
         else:
             self._patience.earn()  # this one is no work for nothing: it was answered
@@ -325,20 +318,12 @@ class Connection:
             return
         for name, value in frames.read_settings(payload):
             if name == frames.MAX_FRAME_SIZE:
-                self._frame_size_out = value
+                self._sender.allow_frames(value)
             elif name == frames.INITIAL_WINDOW_SIZE:
-                self._change_windows(value - self._stream_window_out)
-                self._stream_window_out = value
+                self._sender.allow_streams(value, [stream.out for stream in self._streams.values()])
         self._settled = True
-        self._out.append(frames.SETTINGS_ACK)
-        self._send_blocked()
-
-    def _change_windows(self, more: int) -> None:
-        """Of streams that are open; they may become negative (section 6.9.2)."""
-        for stream in self._streams.values():
-            stream.window_out += more
-            if stream.window_out > MOST_WINDOW:
-                raise ProtocolError(ErrorCode.FLOW_CONTROL_ERROR, "SETTINGS_INITIAL_WINDOW_SIZE overflows a window")
+        self._sender.write(frames.SETTINGS_ACK)
+        self._go_on()
 
     def _take_push_promise(self, flags: int, stream_id: int, payload: bytes) -> None:
         raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE from a client")
@@ -349,7 +334,7 @@ class Connection:
         if len(payload) != 8:
             raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "PING of a wrong length")
         if not flags & frames.ACK:
-            self._out.append(frames.frame(frames.PING, frames.ACK, 0, payload))
+            self._sender.write(frames.frame(frames.PING, frames.ACK, 0, payload))
         elif payload == _DRAIN_PING and self._draining:
             self._stop_accepting()
 
@@ -367,23 +352,21 @@ class Connection:
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of a stream that has not begun")
         increment = int.from_bytes(payload, "big") & MOST_WINDOW
         if not stream_id:
-            if not increment:
-                raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
-            self._window_out += increment
-            if self._window_out > MOST_WINDOW:
-                raise ProtocolError(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window above 2^31-1")
-            self._send_blocked()
+            self._sender.allow(increment)
+            self._go_on()
             return
         stream = self._streams.get(stream_id)
-        if stream is None:
-            return  # it may have been on its way when the stream ended
-        if not increment:
-            raise StreamError(stream_id, ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
-        stream.window_out += increment
-        if stream.window_out > MOST_WINDOW:
-            raise StreamError(stream_id, ErrorCode.FLOW_CONTROL_ERROR, "a stream's window above 2^31-1")
-        if stream_id in self._blocked:
-            self._send_waiting(stream_id, stream)
+        if stream is not None:  # else it was on its way when the stream ended
+            self._sender.allow_stream(stream_id, stream.out, increment)
+            self._forget_if_over(stream_id, stream)
+
+    def _go_on(self) -> None:
+        for stream_id in self._sender.go_on():
+            self._forget_if_over(stream_id, self._streams[stream_id])
+
+    def _forget_if_over(self, stream_id: int, stream: _Stream) -> None:
+        if not stream.remote_open and stream.out.is_over:
+            del self._streams[stream_id]
 
     def _spend(self) -> None:
         if not self._patience.spend(self._now):
@@ -391,44 +374,31 @@ class Connection:
 
     def _end_remote(self, stream_id: int, stream: _Stream) -> None:
         stream.remote_open = False
-        if not stream.local_open and not stream.waiting:
-            del self._streams[stream_id]
+        self._forget_if_over(stream_id, stream)
 
     # --- out -------------------------------------------------------------------------------------------------------
 
     def take_output(self) -> bytes:
         """What is to be written since the last time."""
-        out = b"".join(self._out)
-        self._out.clear()
-        return out
+        return self._sender.take()
 
     def send_headers(self, stream_id: int, block: bytes) -> None:
         """The answer's fields, made by `fields.block`. Nothing can be sent on a stream that is gone, or was ended."""
         if stream_id in self._streams:
-            self._out.append(frames.headers(stream_id, block, self._frame_size_out, end_stream=False))
+            self._sender.headers(stream_id, block)
 
     def send_data(self, stream_id: int, data: bytes) -> None:
         """A piece of the answer's body; what finds no window waits."""
         stream = self._streams.get(stream_id)
-        if stream is None or not stream.local_open or not data:
-            return
-        size = len(data)
-        if not stream.waiting and size <= self._frame_size_out and size <= min(stream.window_out, self._window_out):
-            self._write_data(stream_id, stream, data)
-        else:
-            stream.waiting.append(memoryview(data))
-            self._send_waiting(stream_id, stream)
+        if stream is not None and stream.out.is_open:
+            self._sender.data(stream_id, stream.out, data)
 
     def end(self, stream_id: int, trailers: bytes) -> None:
         """The answer's trailers, which come after all data."""
         stream = self._streams.get(stream_id)
-        if stream is None or not stream.local_open:
-            return
-        stream.local_open = False
-        if stream.waiting:
-            stream.trailers = trailers
-        else:
-            self._write_trailers(stream_id, stream, trailers)
+        if stream is not None and stream.out.is_open:
+            self._sender.end(stream_id, stream.out, trailers)
+            self._forget_if_over(stream_id, stream)
 
     def reset(self, stream_id: int, code: ErrorCode) -> None:
         """Ends a stream in both directions; there is no event of it."""
@@ -438,15 +408,15 @@ class Connection:
     def ping(self) -> None:
         """Something that a peer has to answer."""
         if not self._closed:
-            self._out.append(frames.frame(frames.PING, 0, 0, b"liveness"))
+            self._sender.write(frames.frame(frames.PING, 0, 0, b"liveness"))
 
     def drain(self) -> None:
         """Serves what has begun, and what comes before the peer can know (section 6.8), and is then over."""
         if self._closed or self._draining:
             return
         self._draining = True
-        self._out.append(frames.goaway(MOST_STREAM_ID, ErrorCode.NO_ERROR, "draining"))
-        self._out.append(frames.frame(frames.PING, 0, 0, _DRAIN_PING))
+        self._sender.write(frames.goaway(MOST_STREAM_ID, ErrorCode.NO_ERROR, "draining"))
+        self._sender.write(frames.frame(frames.PING, 0, 0, _DRAIN_PING))
 
     def close(self) -> list[Event]:
         """Ends all streams at once."""
@@ -458,46 +428,13 @@ class Connection:
     def _stop_accepting(self) -> None:
         if self._last_served is None:
             self._last_served = self._last_stream
-            self._out.append(frames.goaway(self._last_stream, ErrorCode.NO_ERROR, "draining"))
-
-    def _send_blocked(self) -> None:
-        for stream_id, stream in list(self._blocked.items()):
-            if self._window_out <= 0:
-                return
-            self._send_waiting(stream_id, stream)
-
-    def _send_waiting(self, stream_id: int, stream: _Stream) -> None:
-        waiting = stream.waiting
-        while waiting:
-            room = min(stream.window_out, self._window_out, self._frame_size_out)
-            if room <= 0:
-                self._blocked[stream_id] = stream
-                return
-            data = waiting.popleft()
-            if len(data) > room:
-                waiting.appendleft(data[room:])
-                data = data[:room]
-            self._write_data(stream_id, stream, data)
-        self._blocked.pop(stream_id, None)
-        if stream.trailers is not None:
-            self._write_trailers(stream_id, stream, stream.trailers)
-
-    def _write_data(self, stream_id: int, stream: _Stream, data: bytes | memoryview) -> None:
-        stream.window_out -= len(data)
-        self._window_out -= len(data)
-        self._patience.earn()
-        self._out.append(frames.frame(DATA, 0, stream_id, data))
-
-    def _write_trailers(self, stream_id: int, stream: _Stream, trailers: bytes) -> None:
-        self._out.append(frames.headers(stream_id, trailers, self._frame_size_out, end_stream=True))
-        if not stream.remote_open:
-            del self._streams[stream_id]
+            self._sender.write(frames.goaway(self._last_stream, ErrorCode.NO_ERROR, "draining"))
 
     def _reset(self, stream_id: int, code: ErrorCode) -> None:
         self._streams.pop(stream_id, None)
-        self._blocked.pop(stream_id, None)
+        self._sender.forget(stream_id)
         self._remember_reset(stream_id)
-        self._out.append(frames.rst_stream(stream_id, code))
+        self._sender.write(frames.rst_stream(stream_id, code))
 
     def _remember_reset(self, stream_id: int) -> None:
         """Frames may be on their way for which it would be wrong to blame the peer."""
@@ -509,16 +446,16 @@ class Connection:
 
     def _fail_stream(self, stream_id: int, code: ErrorCode) -> None:
         stream = self._streams.get(stream_id)
-        if stream is not None and (stream.local_open or stream.waiting):
+        if stream is not None and (not stream.out.is_over):
             self._events.append(StreamReset(stream_id, code))
         self._reset(stream_id, code)
 
     def _fail(self, code: ErrorCode, why: str) -> None:
-        self._out.append(frames.goaway(self._last_stream, code, why))
+        self._sender.write(frames.goaway(self._last_stream, code, why))
         self._closed = True
         for stream_id, stream in self._streams.items():
-            if stream.local_open or stream.waiting:
+            if not stream.out.is_over:
                 self._events.append(StreamReset(stream_id, code))
         self._streams.clear()
-        self._blocked.clear()
+        self._sender.forget_all()
         self._block = None

@@ -125,7 +125,8 @@ class _Peer(asyncio.Protocol):
         """A client that has shut down its side has left: the transport closes."""
 
     def pause_writing(self) -> None:
-        self._transport.pause_reading()
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         if not self._transport.is_closing():

@@ -96,7 +96,7 @@ def test_an_answer_to_a_client_that_leaves_meanwhile_is_dropped() -> None:
     pair.pump()
     assert pair.at_server[-1] == StreamReset(stream_id, ErrorCode.CANCEL)
     assert not pair.server._streams
-    assert not pair.server._blocked
+    assert not pair.server._sender._blocked
 
 
 @pytest.mark.parametrize(("stream_window", "size"), [(100, 20_000), (1 << 20, 10 * MIB)])
