@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from functools import lru_cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -86,18 +87,21 @@ class FilterMetrics:
             registry=registry,
         )
         self._shown_pools: set[str] = set()
+        # Looking series up by their labels costs more than counting.
+        self._decisions_of = lru_cache(maxsize=4096)(self._decisions.labels)
+        self._by_tier_of = lru_cache(maxsize=256)(self._by_tier.labels)
 
     def decided(self, decision: Decision, seconds: float) -> None:
         if decision.pool is not None:
             self._shown_pools.add(decision.pool.name)
-        self._decisions.labels(
+        self._decisions_of(
             decision.action,
             decision.endpoint,
             decision.sensitivity.verdict if decision.sensitivity else "none",
             decision.pool.name if decision.pool else "none",
             decision.reasons[0] if decision.reasons else "none",
         ).inc()
-        self._by_tier.labels(
+        self._by_tier_of(
             decision.qos_tier or "none", decision.action, decision.would_do.action if decision.would_do else "none"
         ).inc()
         self._decision_seconds.observe(seconds)
@@ -108,6 +112,7 @@ class FilterMetrics:
         """The names of the table's pools; `at` in Unix seconds."""
         for gone in self._shown_pools - pools:
             self._decisions.remove_by_labels({"pool": gone})
+            self._decisions_of.cache_clear()
         self._shown_pools &= pools
         self._tables.inc()
         self._table_pools.set(len(pools))

@@ -85,16 +85,22 @@ class Router:
     async def answer(self, request: HttpRequest | TooLarge, extend: Extend) -> Answer:
         """`extend` is called where the answer takes longer than usual."""
         started = time.perf_counter()
-        with _tracer.start_as_current_span("headrace.decide") as span:
-            try:
-                decision, answer = await self._answer(request, extend)
-            except Exception as error:
-                _log.error("internal error while deciding error=%s at=%s", type(error).__name__, _place(error))
-                decision, answer = _refusal(request, _INTERNAL_ERROR, Reason.INTERNAL_ERROR)
-            if span.is_recording():
+        span = _tracer.start_span("headrace.decide")
+        if span.is_recording():
+            with trace.use_span(span, end_on_exit=True):
+                decision, answer = await self._answer_always(request, extend)
                 span.set_attributes(_span_attributes(decision))
+        else:  # to make it the current one costs more than some decisions
+            decision, answer = await self._answer_always(request, extend)
         self._observer.decided(decision, max(time.perf_counter() - started - decision.waited_seconds, 0.0))
         return answer
+
+    async def _answer_always(self, request: HttpRequest | TooLarge, extend: Extend) -> tuple[Decision, Answer]:
+        try:
+            return await self._answer(request, extend)
+        except Exception as error:
+            _log.error("internal error while deciding error=%s at=%s", type(error).__name__, _place(error))
+            return _refusal(request, _INTERNAL_ERROR, Reason.INTERNAL_ERROR)
 
     async def _answer(self, request: HttpRequest | TooLarge, extend: Extend) -> tuple[Decision, Answer]:
         table = self._table()
