@@ -158,9 +158,15 @@ class MessageReader:
                 self._parts = [b"".join(self._parts)]
             if self._have < _PREFIX_BYTES or self._have < self._end_of(self._parts[0], 0):
                 return
+            whole = self._have == self._end_of(self._parts[0], 0)
+            if whole:  # the usual case, in which a large message is copied only once
+                self._parts[0] = self._parts[0][_PREFIX_BYTES:]
             data = b"".join(self._parts)
             self._parts.clear()
             self._have = 0
+            if whole:
+                yield data
+                return
         at, end = 0, len(data)
         while end - at >= _PREFIX_BYTES:
             message_end = self._end_of(data, at)
