@@ -29,7 +29,7 @@ from support.waiting import until
 START_SECONDS = 90.0
 STOP_SECONDS = 20.0
 
-# Both transports of the filter pass all tests: HEADRACE_TEST_TRANSPORT=grpc runs them on the other one.
+# Tests pass on both transports of the filter: HEADRACE_TEST_TRANSPORT says which one.
 TRANSPORT = os.environ.get("HEADRACE_TEST_TRANSPORT", ExtProcSettings().transport)
 
 FREE_PORTS = f"""
