@@ -1,4 +1,4 @@
-"""What deciding costs in instructions, calls into C and bytes, which are the same on every run.
+"""What deciding and our transport cost in instructions, calls into C and bytes, which are the same on every run.
 
     python bench/cost.py [--store]
 

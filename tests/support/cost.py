@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import sys
 import tracemalloc
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict, dataclass
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,11 +20,14 @@ from controlplane.model import Ask
 from controlplane.policy.ask import parse
 from controlplane.policy.decide import decide
 from controlplane.policy.table import RoutingTable
-from ext_proc import wire
+from ext_proc import raw
 from ext_proc.exchange import Exchange
-from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as messages
+from ext_proc.http2 import fields, frames
+from ext_proc.http2.grpc import Call
 from support.asks import IDLE, make_pool, make_request, make_table
 from support.filter import body_message, headers_message, new_router, not_extended
+from support.http2 import NO_TABLE, OPENING, REQUEST, served_in_memory
+from support.http2 import data as data_frame
 
 STORED = Path(__file__).parents[1] / "ext_proc" / "costs.json"
 # How the stored values are those of; each minor version compiles to other instructions.
@@ -49,7 +52,8 @@ class Cost:
 
 
 def costs() -> dict[str, Cost]:
-    """Of the pure decision and of a whole exchange with Envoy, with 200 pools, for chats of two sizes."""
+    """For chats of two sizes: of the pure decision, with 200 pools, of an exchange with Envoy, from the bytes of its
+    messages to those of the answer, and of what brings them."""
     table = _table()
     found = {}
     for size in KILOBYTES:
@@ -88,18 +92,57 @@ def _steps(size: int, table: RoutingTable) -> dict[str, Callable[[], object]]:
         for message in (headers_message({"x-request-id": "7c1e"}), body_message(body, end=True))
     ]
 
+    reader = raw.Reader()
+
     def exchange() -> bytes:
         collected = Exchange(1 << 20)
         for part in parts:
-            whole = wire.take(collected, messages.ProcessingRequest.FromString(part))
+            whole = reader.take(collected, part)
         assert whole is not None
-        return wire.response(_result(router.answer(whole, not_extended))).SerializeToString()
+        return raw.response(_result(router.answer(whole, not_extended)))
 
     return {
         "read": lambda: parse(request, table.policy),
         "decide": lambda: decide(ask, table, None),
         "exchange": exchange,
+        "transport": _transport(parts),
     }
+
+
+def _transport(parts: Sequence[bytes]) -> Callable[[], object]:
+    """A stream of these messages on our own HTTP/2, from its bytes to those of an answer of 600."""
+    answer = bytes(600)
+
+    class Answering:
+        def __init__(self, call: Call) -> None:
+            self._call = call
+            self._taken = 0
+
+        def take(self, message: bytes) -> None:
+            self._taken += 1
+            if self._taken == len(parts):
+                self._call.send(answer)
+                self._call.finish()
+
+        def half_close(self) -> None:
+            pass
+
+        def end(self) -> None:
+            pass
+
+    served = served_in_memory({"/test.Test/Test": Answering}, most_message_bytes=1 << 20)
+    served.receive(OPENING + frames.SETTINGS_ACK + frames.window_update(0, 1 << 30), 0.0)
+    block = NO_TABLE + fields.block(REQUEST)
+    streams = count(1, 2)
+
+    def step() -> bytes:
+        stream_id = next(streams)
+        sent = [frames.headers(stream_id, block, frames.DEFAULT_FRAME_SIZE, end_stream=False)]
+        sent += [data_frame(stream_id, len(part).to_bytes(5, "big") + part) for part in parts]
+        served.receive(b"".join((*sent, data_frame(stream_id, b"", end=True))), 0.0)
+        return served.http2.take_output()
+
+    return step
 
 
 def _result(coroutine: Coroutine[Any, Any, Any]) -> Any:

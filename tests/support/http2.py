@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import h2.config
@@ -14,6 +14,7 @@ import h2.settings
 from ext_proc.http2 import fields, frames
 from ext_proc.http2.connection import Connection, DataArrived, Event, Limits, RequestStarted
 from ext_proc.http2.frames import ErrorCode
+from ext_proc.http2.grpc import GrpcConnection, Method
 
 REQUEST = (
     (":method", "POST"),
@@ -23,6 +24,8 @@ REQUEST = (
     ("content-type", "application/grpc"),
     ("te", "trailers"),
 )
+# How a block begins, of a client that was allowed no table (RFC 7541, 4.2).
+NO_TABLE = b"\x20"
 OPENING = frames.PREFACE + frames.settings(())
 
 
@@ -41,6 +44,18 @@ def request(stream_id: int = 1, more: Iterable[tuple[str, str]] = (), *, end: bo
 
 def data(stream_id: int, payload: bytes, *, end: bool = False) -> bytes:
     return frames.frame(frames.DATA, frames.END_STREAM if end else 0, stream_id, payload)
+
+
+class _Never:
+    def cancel(self) -> None:
+        pass
+
+
+def served_in_memory(methods: Mapping[str, Method], *, most_message_bytes: int) -> GrpcConnection:
+    """Calls without a socket, and without deadlines."""
+    return GrpcConnection(
+        methods, Limits(), most_message_bytes, wake=lambda: None, later=lambda _, __: _Never(), now=0.0
+    )
 
 
 def said(out: bytes) -> list[tuple[int, int, int, bytes]]:
