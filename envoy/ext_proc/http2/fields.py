@@ -58,10 +58,10 @@ class FieldDecoder:
     def request(self, block: bytes) -> Head:
         """Raises MalformedError too."""
         known = self._remembered.get(block)
-        if known is not None:
+        if known is not None and not self._decoder.header_table_size:
             return known
         head = _request(self._decode(block))
-        if not self._decoder.header_table_size and len(block) <= LONGEST_REMEMBERED:
+        if len(block) <= LONGEST_REMEMBERED and not self._decoder.header_table_size:
             if len(self._remembered) >= MOST_REMEMBERED:
                 self._remembered.clear()
             self._remembered[block] = head
