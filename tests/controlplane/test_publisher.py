@@ -22,6 +22,7 @@ from controlplane.publisher import Publisher
 from controlplane.registry.state import FleetState
 from controlplane.view import CurrentView, View
 from ext_proc.feed import routing_table
+from support.logs import logged
 from support.nodes import node
 from support.waiting import until
 
@@ -153,7 +154,7 @@ async def test_a_view_that_is_refused_leaves_the_last_one_in_force_and_is_said_o
         view = await published.put(state_of("a", "b", "c"))
         assert len(view.sessions) == 3
         assert published.publisher.view_fault is None
-    assert [record.getMessage().partition(" revision")[0] for record in caplog.records] == [
+    assert [record.getMessage().partition(" revision")[0] for record in logged(caplog, "controlplane.publisher")] == [
         "the fleet cannot be published, the last view stays",
         "the fleet is published again",
     ]

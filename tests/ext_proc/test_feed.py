@@ -25,6 +25,7 @@ from ext_proc.credits import Share
 from ext_proc.feed import Feed, routing_table
 from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 from support.asks import make_pool
+from support.logs import logged
 from support.waiting import until
 
 
@@ -184,10 +185,10 @@ async def test_that_no_control_plane_is_there_yet_is_told_once_and_calmly(caplog
     address = f"127.0.0.1:{port}"
     async with asyncio.TaskGroup() as tasks:
         feeding = tasks.create_task(_new_feed([ControlPlaneTarget(address)] * 2, Seen()).run())
-        await until(lambda: caplog.records)
+        await until(lambda: logged(caplog, "ext_proc.feed"))
         await asyncio.sleep(0.5)  # in which it tries several times
         feeding.cancel()
-    assert [(r.levelname, r.getMessage()) for r in caplog.records if r.name == "ext_proc.feed"] == [
+    assert [(r.levelname, r.getMessage()) for r in logged(caplog, "ext_proc.feed")] == [
         ("INFO", f"waiting for a control plane at {address}")
     ]
 
@@ -266,7 +267,7 @@ async def test_a_table_with_a_policy_of_another_version_is_passed_over(caplog: p
         older.publish(table_message("3"))
         await until(lambda: seen.versions == ["1", "3"])
         assert seen.unusable == 1
-    [first, *_] = [record.message for record in caplog.records]
+    [first, *_] = [record.message for record in logged(caplog, "ext_proc.feed")]
     assert "version=2" in first
     assert "no_such_setting" in first
 
@@ -279,7 +280,7 @@ async def test_the_same_fault_is_logged_once_and_not_asked_for_in_a_spin(caplog:
         assert len(plane.watchers) == seen.unusable  # each one is a new try, after a longer wait
         assert seen.tables == []
         assert not seen.connected
-    assert len(caplog.records) == 1
+    assert len(logged(caplog, "ext_proc.feed")) == 1
 
 
 @pytest.mark.parametrize(

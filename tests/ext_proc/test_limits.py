@@ -23,6 +23,7 @@ from headrace_protos.envoy.data.accesslog.v3 import accesslog_pb2
 from headrace_protos.envoy.service.accesslog.v3 import als_pb2, als_pb2_grpc
 from support.asks import make_pool, make_request, make_table
 from support.filter import Decided, cancelled, decision_of, new_line, new_router, not_extended, running_filter
+from support.logs import logged
 from support.waiting import until
 
 ACME = Tenant("acme", requests_per_minute=10, tokens_per_minute=2500)
@@ -128,7 +129,7 @@ async def test_a_store_that_is_away_admits_all_and_is_told_of_once(caplog: pytes
     for _ in range(20):
         assert isinstance(await world.send(), Route)
     assert world.observer.rates == ["unchecked"] * 20
-    assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
+    assert len([record for record in logged(caplog, "ext_proc") if record.levelno == logging.ERROR]) == 1
 
 
 # --- usage ---------------------------------------------------------------------------------------------------------

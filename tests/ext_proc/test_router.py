@@ -20,6 +20,7 @@ from ext_proc.pins import MemoryPins, PinStore
 from ext_proc.router import MAX_ALTERNATIVES, Router
 from support.asks import make_pool, make_request, make_table
 from support.filter import READY_TABLE, Decided, decision_of, new_line, new_router, not_extended
+from support.logs import logged
 from support.waiting import until
 
 CODE = {"model": "llama", "temperature": 0, "messages": [{"role": "user", "content": "Write a Python function."}]}
@@ -247,7 +248,7 @@ async def test_a_fault_of_our_own_is_a_500_that_shows_and_logs_nothing_of_the_re
     assert answer.status == 500
     assert body["error"]["code"] == "internal_error"
     assert observer.decisions[0].reasons == (Reason.INTERNAL_ERROR,)
-    [record] = caplog.records
+    [record] = logged(caplog, "ext_proc")
     assert record.levelno == logging.ERROR
     assert "KeyError" in record.message
     assert "pools_of" in record.message

@@ -21,6 +21,7 @@ from ext_proc.pins import MemoryPins, PinStore
 from ext_proc.redis_connection import RedisAccess
 from ext_proc.redis_pins import RedisPins
 from support.filter import cancelled
+from support.logs import logged
 from support.redis_server import RunningRedis, running_redis
 from support.waiting import until
 
@@ -306,7 +307,7 @@ async def test_an_outage_is_told_at_its_beginning_and_its_end(
         await until(lambda: here.told.up and here.told.up[-1])
     await cancelled(running)
     assert here.told.up == [False, True] * 2
-    assert [record.message for record in caplog.records] == [
+    assert [record.message for record in logged(caplog, "ext_proc")] == [
         "session store is away, own memory stands in for it: it was taken away",
         "session store is back",
     ] * 2
