@@ -10,7 +10,6 @@ from controlplane.digests import session_digest
 from controlplane.ledger.decision_log import LONGEST_TEXT, DecisionLog, logged_fields
 from controlplane.policy.sla import Cause, Judged, Judgement
 from headrace_protos.headrace.v1 import decision_pb2
-from support.logs import logged
 
 RECORDED = decision_pb2.RecordedDecision(
     request_id="r-1",
@@ -45,7 +44,9 @@ def logged(share: float, count: int, caplog: pytest.LogCaptureFixture) -> list[s
     for number in range(count):
         recorded = decision_pb2.RecordedDecision(request_id=f"r-{number}")
         log.request_finished(recorded, None)
-    return [record.fields["decision"]["request_id"] for record in logged(caplog, "controlplane.ledger")]  # type: ignore[attr-defined]
+    return [
+        record.fields["decision"]["request_id"] for record in caplog.records if record.name.startswith("controlplane.")
+    ]  # type: ignore[attr-defined]
 
 
 def test_all_or_none_or_some_are_logged_and_the_same_ones_each_time(caplog: pytest.LogCaptureFixture) -> None:
