@@ -1,21 +1,19 @@
-"""What a plan is compared with: one pool for all requests, as an operator would set it up and as papers do."""
+"""What papers compare with: one pool of the longest context, and the closed form for two.
+
+The honest baseline is one pool too, but as an operator would set it up: `Search.best(1)`.
+"""
 
 from __future__ import annotations
 
 from controlplane.model import FormatTier
 from planner.plan.fleet import PlannedFleet, PlannedPool
 from planner.plan.parts import Part
-from planner.plan.search import Asked, Search
+from planner.plan.search import Asked
 from planner.sizing.closed_form import saving, throughput_gain
 from planner.sizing.demand import demand
 from planner.sizing.pools import size_pool
 
 PAPERS_CONTEXT = 65_536
-
-
-def honest(asked: Asked, everything: Part) -> PlannedFleet | None:
-    """The cheapest single pool: the context that its requests need and as many sequences as the targets allow."""
-    return Search(asked, [everything]).best(1)
 
 
 def of_papers(asked: Asked, everything: Part) -> PlannedFleet | None:

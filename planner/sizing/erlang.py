@@ -62,8 +62,10 @@ def wait_quantile(
 def _clearing_rate(
     servers: int, arrival_rate: float, service_seconds: float, arrival_cv2: float, service_cv2: float
 ) -> float:
-    """At which the wait of those who wait dies away, a second; not above 0 when it does not."""
-    return 2 * (servers / service_seconds - arrival_rate) / (arrival_cv2 + service_cv2)
+    """At which the wait of those who wait dies away, a second; not above 0 when it does not, infinite where nothing is
+    left to chance."""
+    room, spread = servers / service_seconds - arrival_rate, arrival_cv2 + service_cv2
+    return 2 * room / spread if spread > 0 else inf * room if room else 0.0
 
 
 def _log_factorials(numbers: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

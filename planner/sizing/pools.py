@@ -126,13 +126,13 @@ def token_seconds(engine: EngineModel, demand: Demand, sequences: int, own_chunk
     """
     reading = engine.iteration_seconds(sequences, demand.resident_tokens)
     expected = (sequences - 1) * demand.prefill_share
-    mean, left, probability, prompts = 0.0, 1.0, exp(-expected), 0
+    longer, left, probability, prompts = 0.0, 1.0, exp(-expected), 0
     while True:
         computed = own_chunk + (sequences - 1 - prompts) + prompts * demand.chunk_tokens
-        seconds = max(reading, engine.seconds_per_token * computed)
+        excess = max(0.0, engine.seconds_per_token * computed - reading)
         if left < _NEGLIGIBLE or prompts >= sequences - 1:
-            return mean + left * seconds
-        mean += probability * seconds
+            return reading + longer + left * excess
+        longer += probability * excess
         left -= probability
         prompts += 1
         probability *= expected / prompts

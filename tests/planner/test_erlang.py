@@ -50,3 +50,8 @@ def test_the_quantile_of_one_exponential_server_is_exact() -> None:
 
 def test_a_quantile_that_fewer_wait_for_is_zero() -> None:
     assert wait_quantile(100, 50.0, 1.0) == 0.0
+
+
+def test_nobody_waits_where_nothing_is_left_to_chance() -> None:
+    assert mean_wait(10, 9.9, 1.0, arrival_cv2=0.0, service_cv2=0.0) == 0.0
+    assert mean_wait(10, 10.1, 1.0, arrival_cv2=0.0, service_cv2=0.0) == inf

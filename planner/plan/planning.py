@@ -1,0 +1,139 @@
+"""Plans a fleet: searches, takes the simplest one that is about the cheapest, and computes what it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from controlplane.errors import HeadraceError
+from controlplane.model import FormatTier
+from planner.hardware.engine import EngineModel
+from planner.plan import baselines
+from planner.plan.fleet import PlannedFleet
+from planner.plan.parts import Part, by_verdict, whole
+from planner.plan.search import Asked, Search
+from planner.workload.workload import Workload
+
+# A fleet of more pools has to be cheaper by this share: each further pool is one more thing to run, and estimates are
+# not as exact as that.
+WORTHWHILE = 0.02
+
+
+class NoFleetError(HeadraceError):
+    """No engine that can be chosen from serves the workload within the targets."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedForm:
+    """What the closed form says of two classes that part at `bound`."""
+
+    bound: int
+    alpha: float
+    rho: float
+    saving: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`fleet` is the one to take, `others` are the further ones that were found, the cheapest first. `honest` and
+    `papers` are single pools, None where none meets the targets. `by_bound` are the cheapest fleets of two classes for
+    each bound, all on full engines."""
+
+    asked: Asked
+    fleet: PlannedFleet
+    others: tuple[PlannedFleet, ...]
+    honest: PlannedFleet | None
+    papers: PlannedFleet | None
+    by_bound: tuple[tuple[int, PlannedFleet], ...]
+    closed_form: ClosedForm | None
+
+    def saving(self, baseline: PlannedFleet | None) -> float | None:
+        """The share of the baseline's cost that the fleet saves; None without one."""
+        if baseline is None:
+            return None
+        kwh = self.asked.dollars_per_kwh
+        return 1 - self.fleet.cost(kwh) / baseline.cost(kwh)
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """`tolerant` is the share of the requests that quantized engines may serve; None is what verdicts tell, and nothing
+    where there are none."""
+
+    asked: Asked
+    workload: Workload
+    classes: int
+    tolerant: float | None = None
+
+    def searches(self) -> Sequence[Search]:
+        """Each fills as it is asked."""
+        found = [Search(self.asked, whole(self.workload))]
+        parts = by_verdict(self.workload, self.tolerant)
+        if any(part.tier is FormatTier.QUANTIZED for part in parts) and self.asked.engines.get(FormatTier.QUANTIZED):
+            found.append(Search(self.asked, parts))
+        return found
+
+    def plan(self, told: Callable[[int, int], None] = lambda done, of: None) -> Plan:
+        """`told` hears how many classes of contexts were looked at, of how many. Raises NoFleetError."""
+        searches = self.searches()
+        steps, done = sum(search.classes for search in searches), 0
+
+        def step() -> None:
+            nonlocal done
+            done += 1
+            told(done, steps)
+
+        for search in searches:
+            search.told = step
+        found = [
+            fleet
+            for search in searches
+            for classes in range(1, self.classes + 1)
+            if (fleet := search.best(classes)) is not None
+        ]
+        if not found:
+            raise NoFleetError(self._why_none(searches[0].parts[0]))
+        kwh = self.asked.dollars_per_kwh
+        fleet = simplest(found, kwh)
+        by_bound = tuple(searches[0].two_classes())
+        everything = searches[0].parts[0]
+        return Plan(
+            asked=self.asked,
+            fleet=fleet,
+            others=tuple(sorted((each for each in found if each != fleet), key=lambda each: each.cost(kwh))),
+            honest=searches[0].best(1),
+            papers=baselines.of_papers(self.asked, everything),
+            by_bound=by_bound,
+            closed_form=_closed_form(by_bound, kwh),
+        )
+
+    def _why_none(self, everything: Part) -> str:
+        engines: Sequence[EngineModel] = self.asked.engines[FormatTier.FULL]
+        longest = int(everything.budgets[-1])
+        largest = max((min(each.kv_tokens, each.max_context) for each in engines), default=0)
+        if largest < longest:
+            return (
+                f"the longest request needs {longest} tokens, and the engines to choose from hold {largest} at most; "
+                "offer more GPUs for each instance, larger ones, or fewer bits"
+            )
+        return (
+            "no engine to choose from meets the targets even with one sequence; allow longer times (--ttft, --tpot), "
+            "or offer faster GPUs (--gpu, --gpus)"
+        )
+
+
+def simplest(fleets: Sequence[PlannedFleet], dollars_per_kwh: float) -> PlannedFleet:
+    """The one of fewest pools, unless one of more is cheaper by enough."""
+    chosen, *further = sorted(fleets, key=lambda each: (len(each.pools), each.cost(dollars_per_kwh)))
+    for fleet in further:
+        if fleet.cost(dollars_per_kwh) < (1 - WORTHWHILE) * chosen.cost(dollars_per_kwh):
+            chosen = fleet
+    return chosen
+
+
+def _closed_form(by_bound: Sequence[tuple[int, PlannedFleet]], dollars_per_kwh: float) -> ClosedForm | None:
+    """Of the cheapest two classes."""
+    if not by_bound:
+        return None
+    bound, fleet = min(by_bound, key=lambda each: each[1].cost(dollars_per_kwh))
+    return ClosedForm(bound, *baselines.closed_form(fleet))
