@@ -93,6 +93,9 @@ def _bounds_message(bounds: SuggestedBounds) -> fleet_pb2.ContextBounds:
         saving=bounds.saving,
         saving_in_force=bounds.saving_in_force,
         requests=bounds.requests,
+        engines=bounds.engines,
+        suggested_engines=bounds.suggested_engines,
+        saving_left=bounds.saving_left,
     )
 
 

@@ -95,6 +95,10 @@ def _bounds(bounds: fleet_pb2.ContextBounds) -> str:
     if list(bounds.suggested) != list(bounds.in_force):
         suggested = ", ".join(map(str, bounds.suggested))
         text += f", [cyan]{suggested} would save up to {bounds.saving:.0%}[/]"
+        text += f" ({bounds.saving_left:.0%} of those of today)" if bounds.saving_left else ""
+    if bounds.suggested_engines and list(bounds.suggested_engines) != list(bounds.engines):
+        now, then = (" + ".join(map(str, engines)) for engines in (bounds.engines, bounds.suggested_engines))
+        text += f"; engines by class: {now} now, [cyan]{then} would do[/]"
     return f"{text} ({bounds.requests:.0f} requests)"
 
 

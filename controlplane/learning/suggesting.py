@@ -1,4 +1,5 @@
-"""Which bounds between context classes would serve each model's requests with fewer engines, as time goes by.
+"""Which bounds between context classes would serve each model's requests with fewer engines, and how the engines had
+better be divided among the classes, as time goes by.
 
 Takes what requests needed in all and what the fleet's engines hold, and remembers what it thought before, so that a
 suggestion neither flaps nor comes of a few requests. Changes nothing: a bound is of use only when engines are set up
@@ -12,9 +13,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from controlplane.fleet import Fleet
+from controlplane.learning.division import counted, divided
 from controlplane.learning.histogram import Histogram
 from controlplane.learning.statistics import Statistics
-from controlplane.learning.thresholds import EngineShape, Suggestion, saving, suggest
+from controlplane.learning.thresholds import EngineShape, Suggestion, needs, saving, suggest
 from controlplane.policy.settings import Policy
 
 EVALUATION_SECONDS = 60.0
@@ -24,7 +26,10 @@ EVALUATION_SECONDS = 60.0
 class SuggestedBounds:
     """Of one model, in tokens, the last class's left out. `saving` is the share of the capacity that the suggested
     bounds save against one class of the largest context, `saving_in_force` what those in force do: upper bounds, as
-    queueing and whole numbers of engines are not in them. `requests` is the weight of what it rests on."""
+    queueing and whole numbers of engines are not in them. `requests` is the weight of what it rests on.
+
+    `engines` are ready now, by the classes in force; `suggested_engines`, by the suggested ones, would serve what the
+    former do if all were busy alike."""
 
     model: str
     in_force: tuple[int, ...]
@@ -32,10 +37,17 @@ class SuggestedBounds:
     saving: float
     saving_in_force: float
     requests: float
+    engines: tuple[int, ...] = ()
+    suggested_engines: tuple[int, ...] = ()
 
     @property
     def is_better(self) -> bool:
         return self.suggested != self.in_force
+
+    @property
+    def saving_left(self) -> float:
+        """The share of the engines of today that the suggested bounds would save further, at most."""
+        return max(0.0, 1 - (1 - self.saving) / (1 - self.saving_in_force)) if self.saving_in_force < 1 else 0.0
 
 
 class ThresholdWatch:
@@ -43,6 +55,7 @@ class ThresholdWatch:
 
     def __init__(self) -> None:
         self._suggestions: dict[str, tuple[tuple[int, ...], Suggestion]] = {}
+        self._divisions: dict[str, tuple[int, ...]] = {}
         self._evaluated_at: float | None = None
         self.current: tuple[SuggestedBounds, ...] = ()
 
@@ -54,6 +67,7 @@ class ThresholdWatch:
         """Evaluates. `totals` hold the tokens that requests needed in all, by model; `now` is in seconds that never go
         back."""
         before, self._suggestions = self._suggestions, {}
+        divisions, self._divisions = self._divisions, {}
         found = []
         for model, needed in sorted(totals.items()):
             contexts = [m.model.max_context for m in fleet.members if m.model.id == model]
@@ -67,14 +81,22 @@ class ThresholdWatch:
             last = known[1] if known is not None and known[0] == in_force else Suggestion(in_force)
             suggestion = suggest(last, needed, limit, shape, policy.thresholds)
             self._suggestions[model] = in_force, suggestion
+            ready = [m.model.max_context for m in fleet.members if m.model.id == model and m.ready]
+            saved = saving(needed, in_force, limit, shape)
+            one_for_each = len(ready) / (1 - saved) if saved < 1 else 0.0
+            wanted = [one_for_each * need for need in needs(needed, suggestion.bounds, limit, shape)]
+            if ready and needed.total >= policy.thresholds.minimum_samples:
+                self._divisions[model] = divided(wanted, divisions.get(model, ()))
             found.append(
                 SuggestedBounds(
                     model=model,
                     in_force=in_force,
                     suggested=suggestion.bounds,
                     saving=suggestion.saving,
-                    saving_in_force=saving(needed, in_force, limit, shape),
+                    saving_in_force=saved,
                     requests=needed.total,
+                    engines=counted(ready, in_force),
+                    suggested_engines=self._divisions.get(model, ()),
                 )
             )
         self.current = tuple(found)

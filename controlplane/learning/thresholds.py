@@ -54,14 +54,19 @@ class Suggestion:
     times: int = 0
 
 
-def saving(totals: Histogram, bounds: Sequence[int], limit: int, shape: EngineShape) -> float:
-    """The share of the capacity that these bounds save against one class of `limit` tokens."""
-    cost, before = 0.0, 0.0
+def needs(totals: Histogram, bounds: Sequence[int], limit: int, shape: EngineShape) -> tuple[float, ...]:
+    """What each class needs of the engines that one class of `limit` tokens needs for all requests, as a share."""
+    found, before = [], 0.0
     for bound in (*bounds, limit):
         share = 1.0 if bound == limit else totals.share_up_to(bound)
-        cost += (share - before) * shape.speed(limit) / shape.speed(bound)
+        found.append((share - before) * shape.speed(limit) / shape.speed(bound))
         before = share
-    return 1.0 - cost
+    return tuple(found)
+
+
+def saving(totals: Histogram, bounds: Sequence[int], limit: int, shape: EngineShape) -> float:
+    """The share of the capacity that these bounds save against one class of `limit` tokens."""
+    return 1.0 - sum(needs(totals, bounds, limit, shape))
 
 
 def best_bounds(totals: Histogram, classes: int, limit: int, shape: EngineShape) -> tuple[int, ...]:

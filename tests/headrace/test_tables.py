@@ -69,10 +69,18 @@ def test_the_ledger_is_shown_with_what_it_lost(capsys: pytest.CaptureFixture[str
 def test_bounds_are_shown_with_what_others_would_save(capsys: pytest.CaptureFixture[str]) -> None:
     same = fleet_pb2.ContextBounds(model="a", in_force=[8192], suggested=[8192], saving_in_force=0.3, requests=1200)
     better = fleet_pb2.ContextBounds(model="b", in_force=[8192], suggested=[4096], saving=0.4, saving_in_force=0.3)
-    status_lines.show_status(fleet_pb2.GetStatusResponse(context_bounds=[same, better]))
+    divided = fleet_pb2.ContextBounds(
+        model="c", in_force=[8192], suggested=[8192], engines=[2, 6], suggested_engines=[5, 2], requests=1200
+    )
+    left = fleet_pb2.ContextBounds(
+        model="d", in_force=[8192], suggested=[4096], saving=0.4, saving_in_force=0.3, saving_left=0.143
+    )
+    status_lines.show_status(fleet_pb2.GetStatusResponse(context_bounds=[same, better, divided, left]))
     shown = capsys.readouterr().out
     assert "a: 8192 saves up to 30% of the engines (1200 requests)" in shown
     assert "b: 8192 saves up to 30% of the engines, 4096 would save up to 40% (0 requests)" in shown
+    assert "; engines by class: 2 + 6 now, 5 + 2 would do (1200 requests)" in shown
+    assert "would save up to 40% (14% of those of today) (0 requests)" in shown
 
 
 def test_nodes_that_teach_nothing_are_named_and_many_of_them_are_cut(capsys: pytest.CaptureFixture[str]) -> None:

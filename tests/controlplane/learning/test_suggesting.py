@@ -121,3 +121,22 @@ def test_savings_are_metrics_as_long_as_the_model_is_there() -> None:
     assert registry.get_sample_value("headrace_context_bounds_saving", labels) == watch.current[0].saving
     metrics.bounds_suggested(())
     assert registry.get_sample_value("headrace_context_bounds_saving", labels) is None
+
+
+def test_engines_are_suggested_by_class_and_do_not_flap() -> None:
+    watch = ThresholdWatch()
+    observed(watch, needed(1400), 3)
+    (bounds,) = watch.current
+    assert bounds.engines == (1, 2)
+    assert len(bounds.suggested_engines) == 2
+    assert sum(bounds.suggested_engines) <= 3
+    assert 0 < bounds.saving_left < 1
+    suggested = bounds.suggested_engines
+    observed(watch, needed(1500), 2, start=3)
+    assert watch.current[0].suggested_engines == suggested
+
+
+def test_no_engines_are_suggested_by_few_requests() -> None:
+    watch = ThresholdWatch()
+    observed(watch, needed(1400, requests=900), 3)
+    assert watch.current[0].suggested_engines == ()
