@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 
 import grpc
 import pytest
@@ -204,6 +205,54 @@ async def test_health_is_that_of_the_router_and_liveness_that_of_the_process(kin
         await served.health.set_ready(True)
         assert [await health(client, name) for name in names] == ["SERVING"] * 4
     await served.stop(0)
+
+
+async def test_it_serves_on_a_unix_socket(kind: AnyTransport, tmp_path: Path) -> None:
+    pending = Pending()
+    pending.go.set()
+    served = kind(f"unix:{tmp_path}/filter.sock", pending.answer, not_used, max_body_bytes=10)
+    await served.start()
+    async with connected(served.address) as client:
+        [answer] = await client.send(headers_message(), body_message(b"four", end=True))
+        assert pool_of(answer) == "pool-4"
+    await served.stop(0)
+
+
+async def test_watching_health_tells_each_change(kind: AnyTransport) -> None:
+    served = kind("127.0.0.1:0", Pending().answer, not_used, max_body_bytes=10)
+    await served.health.set_ready(False)
+    await served.start()
+    async with connected(served.address) as client:
+        watch = health_pb2_grpc.HealthStub(client.channel).Watch  # type: ignore[attr-defined]
+        calls = [watch(health_pb2.HealthCheckRequest(service=name)) for name in (SERVICE, "no such service")]
+        told = [await call.read() for call in calls]
+        await served.health.set_ready(True)
+        told.append(await calls[0].read())
+        statuses = [health_pb2.HealthCheckResponse.ServingStatus.Name(each.status) for each in told]
+        assert statuses == ["NOT_SERVING", "SERVICE_UNKNOWN", "SERVING"]
+        for call in calls:
+            call.cancel()
+    await served.stop(0)
+
+
+async def test_a_deadline_ends_the_wait(kind: AnyTransport) -> None:
+    pending = Pending()
+    async with running_filter(pending.answer, kind=kind) as client:
+        call = client.stub.Process(timeout=0.2)
+        await call.write(headers_message(end=True))
+        assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        await until(lambda: pending.left == 1)
+
+
+async def test_bytes_that_are_no_message_end_only_their_stream(kind: AnyTransport) -> None:
+    async with running_filter(kind=kind) as client:
+        process = client.channel.stream_stream(f"/{SERVICE}/Process")
+        call = process()
+        await call.write(b"\xff\xff")
+        assert await call.code() in {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN}
+        unknown = client.channel.unary_unary("/no.Such/Method")(b"")
+        assert await unknown.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert (await client.ask({"model": "llama"})).HasField("request_headers")
 
 
 async def test_a_stop_lets_requests_be_answered_that_have_begun(kind: AnyTransport) -> None:
