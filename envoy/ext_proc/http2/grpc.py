@@ -120,6 +120,7 @@ class Call:
         if self._owner is not None:
             self._owner.forget(self._stream_id)
             self._owner = None
+        self.receiver = None  # which has the call: so neither waits for the garbage collector
         if self.deadline is not None:
             self.deadline.cancel()
             self.deadline = None
@@ -289,9 +290,10 @@ class GrpcConnection:
     def _end(self, stream_id: int) -> None:
         call = self._calls.get(stream_id)
         if call is not None:
+            receiver = call.receiver
             call.close()
-            if call.receiver is not None:
-                call.receiver.end()
+            if receiver is not None:
+                receiver.end()
 
 
 def _fail(call: Call, error: Exception) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -205,6 +207,28 @@ def test_an_answer_in_time_forgets_the_deadline() -> None:
     server = Server()
     server.send(headed(grpc_timeout="1S") + data(1, message(b"answer")))
     assert not server.timers.waiting
+
+
+@pytest.mark.parametrize("ending", [b"answer", b"refuse", b"break", b"reset", b"deadline"])
+def test_nothing_of_a_call_waits_for_the_garbage_collector(ending: bytes) -> None:
+    server = Server()
+    gc.disable()
+    try:
+        server.send(headed(grpc_timeout="1S"))
+        [method] = server.methods
+        server.methods.clear()
+        gone = weakref.ref(method)
+        del method
+        match ending:
+            case b"reset":
+                server.send(frames.rst_stream(1, frames.ErrorCode.CANCEL))
+            case b"deadline":
+                server.timers.waiting.pop()[1]()
+            case _:
+                server.send(data(1, message(ending)))
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_a_status_text_is_sent_as_it_may_be() -> None:
