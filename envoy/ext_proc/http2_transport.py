@@ -1,4 +1,4 @@
-"""The filter on our own HTTP/2: the same streams and answers as `transport` on grpc.aio, for a tenth of the CPU."""
+"""The filter on our own HTTP/2: the same streams and answers as `transport` on grpc.aio, for a fraction of the CPU."""
 
 from __future__ import annotations
 

@@ -384,7 +384,8 @@ class Connection:
 
     def send_headers(self, stream_id: int, block: bytes) -> None:
         """The answer's fields, made by `fields.block`. Nothing can be sent on a stream that is gone, or was ended."""
-        if stream_id in self._streams:
+        stream = self._streams.get(stream_id)
+        if stream is not None and stream.out.is_open:
             self._sender.headers(stream_id, block)
 
     def send_data(self, stream_id: int, data: bytes) -> None:
@@ -399,11 +400,6 @@ class Connection:
         if stream is not None and stream.out.is_open:
             self._sender.end(stream_id, stream.out, trailers)
             self._forget_if_over(stream_id, stream)
-
-    def reset(self, stream_id: int, code: ErrorCode) -> None:
-        """Ends a stream in both directions; there is no event of it."""
-        if stream_id in self._streams:
-            self._reset(stream_id, code)
 
     def ping(self) -> None:
         """Something that a peer has to answer."""
@@ -446,7 +442,7 @@ class Connection:
 
     def _fail_stream(self, stream_id: int, code: ErrorCode) -> None:
         stream = self._streams.get(stream_id)
-        if stream is not None and (not stream.out.is_over):
+        if stream is not None and not stream.out.is_over:
             self._events.append(StreamReset(stream_id, code))
         self._reset(stream_id, code)
 

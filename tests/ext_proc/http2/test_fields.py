@@ -82,4 +82,4 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("length", [0, 126, 127, 128, 254, 255, 300, 20_000])
 def test_our_blocks_are_read_by_hpack(length: int) -> None:
     sent = [(":status", "200"), ("grpc-message", "m" * length)]
-    assert [tuple(each) for each in Decoder(1 << 16).decode(fields.block(sent))] == sent
+    assert list(map(tuple, Decoder(1 << 16).decode(fields.block(sent)))) == sent
