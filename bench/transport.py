@@ -175,6 +175,7 @@ class Client(asyncio.Protocol):
         self._next_id = 1
         self._to_begin = self._to_end = self._taken = 0
         self._window = frames.DEFAULT_WINDOW
+        self._frame_size = frames.DEFAULT_FRAME_SIZE
         self._waiting: list[tuple[int, memoryview]] = []
         self._done = asyncio.get_running_loop().create_future()
         self._message = _grpc(_headers_message(len(body)).SerializeToString()) + _grpc(
@@ -224,6 +225,7 @@ class Client(asyncio.Protocol):
             elif kind == frames.WINDOW_UPDATE and not stream_id:
                 self._window += int.from_bytes(payload, "big")
             elif kind == frames.SETTINGS and not flags & frames.ACK:
+                self._frame_size = dict(frames.read_settings(payload)).get(frames.MAX_FRAME_SIZE, self._frame_size)
                 out.append(frames.SETTINGS_ACK)
             elif kind == frames.PING and not flags & frames.ACK:
                 out.append(frames.frame(frames.PING, frames.ACK, 0, payload))
@@ -257,7 +259,7 @@ class Client(asyncio.Protocol):
         while self._waiting and self._window > 0:
             stream_id, rest = self._waiting.pop(0)
             while rest and self._window > 0:
-                piece = rest[: min(frames.DEFAULT_FRAME_SIZE, self._window)]
+                piece = rest[: min(self._frame_size, self._window)]
                 rest = rest[len(piece) :]
                 self._window -= len(piece)
                 out.append(frames.frame(frames.DATA, 0, stream_id, piece))
