@@ -167,18 +167,20 @@ def pool(message: fleet_pb2.Pool) -> Pool:
         quiescing_nodes=message.quiescing_nodes,
         settles_in=message.settles_in_seconds,
         quiesces_since=message.quiesces_since,
-        pressures=tuple(map(_tier_pressure, message.pressures)),
+        pressures=tuple(map(tier_pressure, message.pressures)),
         missing_signals=tuple(message.missing_signals),
     )
 
 
-def _tier_pressure(message: decision_pb2.Pressure) -> TierPressure:
+def tier_pressure(message: decision_pb2.Pressure) -> TierPressure:
     return TierPressure(
         tier=QosTier(message.qos_tier),
         pressure=Pressure[message.state.upper()],
         level=message.level,
         signal=message.signal,
         sla_violation_rate=message.sla_violation_rate if message.HasField("sla_violation_rate") else None,
+        kv_cache_use=message.kv_cache_use if message.HasField("kv_cache_use") else None,
+        waiting_per_node=message.waiting_per_node if message.HasField("waiting_per_node") else None,
     )
 
 
@@ -189,6 +191,8 @@ def pressure_message(pressure: TierPressure) -> decision_pb2.Pressure:
         level=pressure.level,
         signal=pressure.signal,
         sla_violation_rate=pressure.sla_violation_rate,
+        kv_cache_use=pressure.kv_cache_use,
+        waiting_per_node=pressure.waiting_per_node,
     )
 
 

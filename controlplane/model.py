@@ -194,7 +194,8 @@ class TierPressure:
     """How hard a pool is pressed as one QoS tier has to take it.
 
     `level` is 0 where the tier's `elevated_at` is reached and 1 where `critical_at` is, by `signal`, the one
-    that is nearest to it; empty where none is known. `sla_violation_rate` is the one that counts for the tier.
+    that is nearest to it; empty where none is known. `sla_violation_rate` is the one that counts for the tier; the
+    other signals are the pool's, the same for all tiers. None is missing.
     """
 
     tier: QosTier
@@ -202,6 +203,8 @@ class TierPressure:
     level: float = 0.0
     signal: str = ""
     sla_violation_rate: float | None = None
+    kv_cache_use: float | None = None
+    waiting_per_node: float | None = None
 
 
 _OPEN = "@all"

@@ -28,6 +28,7 @@ _COMMANDS = {
     "demo": _Place("headrace.demo.command", "demo"),
     "explain": _Place("headrace.commands.explain", "explain"),
     "evaluate": _Place("headrace.commands.evaluate", "evaluate"),
+    "replay": _Place("headrace.commands.replay", "replay"),
     "plan": _Place("headrace.commands.plan", "plan"),
     "nodes": _Place("headrace.commands.fleet", "nodes"),
     "pools": _Place("headrace.commands.fleet", "pools"),

@@ -82,14 +82,19 @@ def _next(
         state = step(state, sample, thresholds, rules.stability, now)  # noqa: PLW2901 - the same one, later
         level, signal = level_of(sample, thresholds)
         states.append(state)
-        # To a hundredth, so that not each report of a little more changes every filter's table.
-        pressures.append(TierPressure(tier, state.pressure, round(level, 2), signal, rate))
+        # Rounded, so that not each report of a little more changes every filter's table.
+        kv_cache_use, waiting = _rounded(signals.kv_cache_use, 2), _rounded(signals.waiting_per_node, 1)
+        pressures.append(TierPressure(tier, state.pressure, round(level, 2), signal, rate, kv_cache_use, waiting))
     missing = tuple(
         each.name
         for each in fields(Signals)
         if each.name != "sla_violation_rate" and getattr(signals, each.name) is None
     )
     return _Followed(tuple(states), tuple(pressures), missing)
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
 
 
 def _calm() -> tuple[PressureState, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from controlplane.model import Ask, Contribution, Sensitivity, Verdict
 from controlplane.policy.settings import SensitivityRules, SensitivityWeights
@@ -33,6 +33,12 @@ class _Said(NamedTuple):
     seed: Contribution
     several_choices: Contribution
     long_output: Contribution
+
+
+class Judge(Protocol):
+    """Whatever says how a request would suffer from quantization."""
+
+    def classify(self, ask: Ask, expected_output_tokens: int) -> Sensitivity: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,7 @@ class Classifier:
         score = 0.0
         for part in parts:
             score += part.points
-        return Sensitivity(_verdict(score, rules), score, tuple(parts))
+        return Sensitivity(verdict_of(score, rules), score, tuple(parts))
 
     def _add_temperature(self, parts: list[Contribution], ask: Ask) -> bool:
         """Adds what the sampling settings say; whether sampling may add more noise than quantization."""
@@ -157,7 +163,7 @@ def _say(weights: SensitivityWeights, long_output_tokens: int) -> _Said:
     )
 
 
-def _verdict(score: float, rules: SensitivityRules) -> Verdict:
+def verdict_of(score: float, rules: SensitivityRules) -> Verdict:
     if score >= rules.sensitive_at:
         return Verdict.SENSITIVE
     if score <= rules.tolerant_at:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from controlplane.model import CapacityType, FormatTier, Pool, Pressure, QosTier
-from controlplane.policy.classify import Classifier, compile_rules
+from controlplane.policy.classify import Judge, compile_rules
 from controlplane.policy.estimator import Calibrations, unlearned
 from controlplane.policy.formats import fidelity_of
 from controlplane.policy.identity import tenant_of_name
@@ -48,7 +48,7 @@ class RoutingTable:
     version: str
     pools: tuple[Pool, ...]
     policy: Policy
-    classifier: Classifier
+    classifier: Judge
     names: Mapping[str, tuple[Candidate, ...]]
     models: tuple[str, ...]
     tenants: Mapping[str, Tenant]
@@ -106,7 +106,7 @@ def compile_table(
 def with_pools(table: RoutingTable, pools: Iterable[Pool]) -> RoutingTable:
     """The table with these pools in place of its own."""
     ordered = tuple(sorted(pools, key=lambda pool: pool.name))
-    candidates = tuple(_candidate(pool, table.policy) for pool in ordered)
+    candidates = tuple(candidate_of(pool, table.policy) for pool in ordered)
     models = tuple(sorted({pool.model for pool in ordered}))
     return replace(
         table,
@@ -142,7 +142,8 @@ def _names(candidates: tuple[Candidate, ...], models: tuple[str, ...]) -> Mappin
     return names
 
 
-def _candidate(pool: Pool, policy: Policy) -> Candidate:
+def candidate_of(pool: Pool, policy: Policy) -> Candidate:
+    """What selection needs to know of a pool under a policy."""
     limits = policy.selection.load
     waiting, kv_cache_use = _pressure(pool)
     return Candidate(

@@ -77,6 +77,7 @@ def test_version_and_help(run: Run) -> None:
         "override",
         "calibration",
         "evaluate",
+        "replay",
         "config",
         "node",
     ):

@@ -1,0 +1,1 @@
+"""Recorded decisions against another policy: what would change."""
