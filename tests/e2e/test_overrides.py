@@ -86,6 +86,7 @@ async def test_requests_spill_while_an_override_says_that_a_pool_is_loaded(syste
 
 
 async def test_an_override_outlasts_its_control_plane_and_ends_by_itself(system: RunningSystem) -> None:
+    """Facts row: surface (overrides for drills)."""
     await succeeds(system, "override", "set", FULL, "--kv-cache-use", "1", "--for", "10m")
     await until_sent_to(system, QUANTIZED)
     await system.kill("controlplane")

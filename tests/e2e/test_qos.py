@@ -135,6 +135,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def test_elevated_pressure_degrades_standard_and_best_effort_is_rejected_first(world: World) -> None:
+    """Facts rows: purpose; a degraded answer says so."""
     async with world.drill({"kv_cache_use": 0.8}, standard="elevated", best_effort="critical", guaranteed="normal"):
         degraded = await world.until_answered("standard", 200, x_headrace_action="degrade")
         assert degraded.headers["x-headrace-degraded-to"] == "max_tokens=640"  # half way from 1024 to 256
@@ -166,6 +167,7 @@ async def test_elevated_pressure_degrades_standard_and_best_effort_is_rejected_f
 
 
 async def test_pressure_of_missed_targets_is_drilled_as_well_and_falls_back_to_the_smaller_model(world: World) -> None:
+    """Facts row: a fallen-back answer says so."""
     async with world.drill({"sla_violation_rate": 0.25}, guaranteed="elevated", best_effort="critical"):
         answered = await world.until_answered("guaranteed", 200, x_headrace_action="fallback")
         assert answered.headers["x-headrace-degraded-to"] == f"model={SMALL}"
@@ -237,6 +239,7 @@ async def test_what_is_queued_is_held_until_the_pressure_falls() -> None:
 
 
 async def test_best_effort_goes_to_spot_until_pressure_or_a_notice_evicts_it() -> None:
+    """Facts row: spot eviction."""
     async with running_world("mode: enabled") as world, running_engine(EngineShape(model=MODEL)) as engine:
         flags = ("--format", "fp16", "--max-sequences", "8", "--capacity-type", "spot")
         async with world.system.node(engine.url, "spot", *flags) as agent:

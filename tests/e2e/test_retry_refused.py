@@ -58,6 +58,7 @@ async def sizes() -> AsyncIterator[Sizes]:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_what_the_short_pool_refuses_the_long_one_serves(sizes: Sizes, stream: bool) -> None:
+    """Facts row: error asymmetry (one retry where the context was too small)."""
     before = sizes.tries
     answer = await sizes.send(500, stream=stream, stream_options={"include_usage": True} if stream else None)
     assert answer.status_code == 200

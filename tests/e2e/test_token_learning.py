@@ -91,6 +91,7 @@ async def usage(system: RunningSystem, result: str, *, streamed: bool) -> int:
 
 
 async def test_what_the_engine_counts_changes_the_pool_of_a_borderline_request(system: RunningSystem) -> None:
+    """Facts row: decision order (answers teach)."""
     before = await send(system, chat(BORDERLINE), **{"x-headrace-debug": "1"})
     assert before.headers["x-headrace-pool"] == LONG
     assert json.loads(before.headers["x-headrace-decision"])["rests_on"] == "prior"

@@ -131,6 +131,7 @@ async def test_of_many_at_once_as_many_are_admitted_as_may_be(tried: Tried) -> N
 
 
 async def test_workers_that_share_a_store_allow_a_rate_once() -> None:
+    """Facts row: shared state."""
     async with running_redis() as server, linked(server) as one, linked(server) as other:
         stores = [RedisDebts(link, "p:") for link in (one, other)]
         slow = Charge("requests", 3, 1)

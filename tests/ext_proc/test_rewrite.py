@@ -105,6 +105,7 @@ CHAT_CAPS = ("max_tokens", "max_completion_tokens")
     ],
 )
 def test_output_is_capped_under_every_name_and_no_other_byte_changes(body: bytes, expected: bytes) -> None:
+    """Facts row: output caps under several names."""
     assert cap_output(body, 100, CHAT_CAPS) == expected
 
 

@@ -39,6 +39,7 @@ def test_what_passes_is_sent_as_it_came() -> None:
     ],
 )
 def test_a_degraded_body_has_a_cap_and_every_other_byte_as_it_was(before: bytes, after: bytes) -> None:
+    """Facts row: shapeable (only the cap and the model are changed)."""
     assert shaped(before, DEGRADED) == after
 
 
@@ -52,6 +53,7 @@ def test_a_degraded_body_has_a_cap_and_every_other_byte_as_it_was(before: bytes,
     ],
 )
 def test_each_api_has_its_own_name_for_the_cap(endpoint: Endpoint, name: str) -> None:
+    """Facts row: output caps under several names."""
     body = shaped(b'{"model":"llama"}', replace(DEGRADED, endpoint=endpoint))
     assert body is not None
     assert json.loads(body) == {"model": "llama", name: 100}

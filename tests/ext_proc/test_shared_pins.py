@@ -65,6 +65,7 @@ async def test_a_session_that_was_never_seen_has_no_pin(stores: tuple[PinStore, 
 
 
 async def test_the_first_writer_wins_and_both_filters_see_it(stores: tuple[PinStore, PinStore]) -> None:
+    """Facts row: shared state."""
     first, second = stores
     assert await first.set_first("s", FULL) == FULL
     assert await second.set_first("s", QUANTIZED) == FULL

@@ -67,6 +67,7 @@ def test_a_tenant_with_many_requests_does_not_starve_its_tier() -> None:
 
 
 def test_turns_are_fair_by_tokens_and_not_by_requests() -> None:
+    """Facts row: one tenant must not starve its own tier."""
     made = waiting(*[(STANDARD, "long", 1000)] * 20, *[(STANDARD, "short", 100)] * 200)
     tokens: Counter[str] = Counter()
     for each in serve(governed(), made, 110):
@@ -90,6 +91,7 @@ def test_who_left_is_not_counted_against_its_tenant() -> None:
 
 
 def test_no_tier_starves_while_a_better_one_always_has_someone() -> None:
+    """Facts row: queueing (strict order with an ageing guard)."""
     made = waiting((BEST_EFFORT, "a", 1), *[(GUARANTEED, "b", 1)] * 8)
     assert [each.claim.tier for each in serve(governed(), made, 9, now=4.9)][:8] == [GUARANTEED] * 8
     made = waiting((BEST_EFFORT, "a", 1), (BEST_EFFORT, "a", 1), *[(GUARANTEED, "b", 1)] * 8)

@@ -132,6 +132,7 @@ async def test_who_waits_for_one_pool_does_not_hold_up_others() -> None:
 
 
 async def test_who_leaves_gives_his_place_and_his_credit_to_the_next() -> None:
+    """Facts row: queueing (cancellation)."""
     async with room(a=0) as made:
         first = await made.send("first", A)
         second = await made.send("second", A)
@@ -234,6 +235,7 @@ STEPS = st.lists(
 @settings(max_examples=200, deadline=None)
 @given(STEPS)
 def test_no_more_is_spent_than_was_shipped_and_nobody_is_left_in_the_end(steps: list[tuple[str, object]]) -> None:
+    """Facts row: queueing (a slot is released exactly once)."""
     asyncio.run(_play(steps))
 
 
@@ -316,6 +318,7 @@ async def test_the_better_tier_goes_first_whoever_came_first() -> None:
 
 
 async def test_each_tier_has_bounds_of_its_own() -> None:
+    """Facts row: queueing (bounded per tier)."""
     rules = replace(GOVERNED, best_effort=replace(GOVERNED.best_effort, most_waiting=1, longest_wait_seconds=0.05))
     async with governed_room(rules, a=0) as made:
         await join(made, "first", QosTier.BEST_EFFORT)

@@ -22,6 +22,7 @@ async def get(address: str, path: str, **headers: str) -> httpx.Response:
 
 
 async def test_a_process_lives_before_it_is_ready_and_says_why_it_is_not() -> None:
+    """Facts row: surface."""
     trouble: str | None = "there is no table yet"
     async with serving_http("127.0.0.1:0", probes(new_metrics(), time.monotonic, lambda: trouble)) as address:
         for path in ("/livez", "/healthz"):
@@ -42,6 +43,7 @@ async def test_what_never_is_ready_has_no_answer_to_it() -> None:
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
 async def test_metrics_are_shown_as_prometheus_asks_for_them(encoding: str) -> None:
+    """Facts row: surface."""
     registry = new_metrics()
     Counter("headrace_test", "A test.", registry=registry).inc()
     async with serving_http("127.0.0.1:0", probes(registry, time.monotonic)) as address:

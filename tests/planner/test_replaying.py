@@ -122,6 +122,7 @@ def recordings(draw: st.DrawFn) -> tuple[Mode, list[dict[str, Any]]]:
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(recordings())
 def test_the_policy_that_was_in_force_changes_nothing(recording: tuple[Mode, list[dict[str, Any]]]) -> None:
+    """Facts row: offline replay."""
     mode, rows = recording
     policy = replace(WAS, qos=replace(WAS.qos, mode=mode))
     found, *_ = replay([ParseDict(row, decision_pb2.RecordedDecision()) for row in rows], policy, policy)

@@ -42,6 +42,7 @@ def test_an_answered_request_is_an_observation() -> None:
     ],
 )
 def test_what_tells_no_tokens_teaches_nothing(change: Change, lesson: Lesson | None) -> None:
+    """Facts row: production code (what is not learned from)."""
     message = recorded(report())
     change(message)
     assert observation_of(message, SERVED) is lesson

@@ -44,6 +44,7 @@ def shift(before: Calibrations, after: Calibrations, probes: list[Features]) -> 
 @pytest.mark.parametrize("rules", [RULES, RATIO])
 @pytest.mark.parametrize("factor", [0.8, 1.0, 1.3, 2.0])
 def test_fifty_samples_teach_a_tokenizer(rules: EstimationRules, factor: float) -> None:
+    """Facts row: cold start."""
     calibrations = learned([report(number=number, factor=factor) for number in range(50)], rules)
     errors = [central(calibrations, features) / tokens_of(features, factor) - 1 for features in PROBES]
     assert abs(statistics.fmean(errors)) < 0.05
@@ -52,6 +53,7 @@ def test_fifty_samples_teach_a_tokenizer(rules: EstimationRules, factor: float) 
 
 
 def test_the_ratio_forgets_its_prior() -> None:
+    """Facts row: token estimate (moving average of bytes per token)."""
     observations = [report(number=number, factor=0.7) for number in range(200)]
     estimator = learned(observations, RATIO).of(MODEL, Category.PROSE).prompt
     assert isinstance(estimator, RatioEstimator)
@@ -118,7 +120,7 @@ def test_before_any_answer_the_expected_output_is_the_prior() -> None:
 )
 @settings(max_examples=15, deadline=None)
 def test_another_category_moves_nothing_at_all(kind: str, factor: float, count: int, rules: EstimationRules) -> None:
-    """The mix flips, a new language appears."""
+    """The mix flips, a new language appears. Facts row: categories."""
     prose = [report(number=number) for number in range(20)]
     others = [report(kind, number, factor=factor) for number in range(count)]
     before = calibrate(merge([folded(prose, rules)], 2000.0), rules)
@@ -206,6 +208,7 @@ def test_a_junk_tenants_margin_is_its_own() -> None:
 @pytest.mark.parametrize("rules", [RULES, RATIO])
 @pytest.mark.parametrize("factor", [0.1, 0.5, 1.4, 2.0, 3.0])
 def test_one_odd_first_sample_moves_estimates_by_less_than_a_third(rules: EstimationRules, factor: float) -> None:
+    """Facts row: cold start."""
     first = report(factor=factor)
     calibrations = calibrate(merge([folded([first], rules)], 2000.0), rules)
     for features in (*PROBES, first.features):

@@ -66,6 +66,7 @@ def test_however_often_it_looks_it_takes_one_sample_each_second(world: World) ->
 
 
 def test_control_planes_that_see_the_same_reports_come_to_the_same_states(world: World) -> None:
+    """Facts row: shared state."""
     other = World()
     for use in (0.5, 0.7, 0.8, 0.95, 0.95, 0.95, 0.6, 0.6, 0.6, 0.1, 0.1, 0.1):
         here = world.look(world.load(use))
@@ -74,6 +75,7 @@ def test_control_planes_that_see_the_same_reports_come_to_the_same_states(world:
 
 
 def test_the_cache_use_is_the_mean_of_those_that_report_it_and_waiting_is_per_node(world: World) -> None:
+    """Facts row: signals."""
     for _ in range(2):
         world.look(world.load(None, waiting=16), world.load(0.8, waiting=0))
     pool = world.fleet.pools[0]
@@ -84,6 +86,7 @@ def test_the_cache_use_is_the_mean_of_those_that_report_it_and_waiting_is_per_no
 
 
 def test_what_is_too_old_is_missing_and_presses_nobody(world: World) -> None:
+    """Facts row: staleness."""
     for _ in range(2):
         world.look(world.load(0.99), world.load(0.99))
     assert world.fleet.pools[0].pressure_of(STANDARD).pressure is CRITICAL

@@ -123,6 +123,7 @@ def row(factor: Callable[[int], float], count: int = 100, thresholds: tuple[int,
 
 
 def test_the_report_says_how_far_off_estimates_were_and_to_which_side() -> None:
+    """Facts row: production code (signed error)."""
     found = row(lambda number: 2.0 if number % 20 == 0 else 1.0)
     assert (found.model, found.category, found.samples) == (MODEL, Category.PROSE, 100)
     assert found.bias == pytest.approx(-0.025, abs=0.003)

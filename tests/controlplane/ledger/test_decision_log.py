@@ -59,6 +59,7 @@ def test_all_or_none_or_some_are_logged_and_the_same_ones_each_time(caplog: pyte
 
 
 def test_a_line_tells_decision_outcome_and_judgement_and_leaves_out_what_is_not_known() -> None:
+    """Facts row: ledger."""
     RECORDED.time.FromJsonString("2026-11-30T08:00:00Z")
     assert logged_fields(RECORDED, Judged(Judgement.VIOLATED, Cause.FIRST_TOKEN)) == {
         "request_id": "r-1",

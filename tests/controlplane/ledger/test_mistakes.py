@@ -111,4 +111,5 @@ REFUSED = outcome(status=400, context_exceeded=True)
 def test_a_class_is_judged_by_what_came_of_the_request(
     made: decision_pb2.Decision, came: decision_pb2.Outcome, expected: Misroute | None
 ) -> None:
+    """Facts row: error asymmetry."""
     assert misroute(made, came) == expected

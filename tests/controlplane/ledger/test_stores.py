@@ -43,6 +43,7 @@ def _message(encoded: bytes):  # type: ignore[no-untyped-def]
 
 
 async def test_what_was_written_is_found_whole_and_the_last_first(store: LedgerStore) -> None:
+    """Facts row: ledger."""
     await store.write(MANY, [])
     listed = await store.find(DecisionQuery(), 100)
     assert [each.message for each in listed] == [each.message for each in reversed(MANY)]

@@ -114,6 +114,7 @@ def test_content_of_any_shape_is_taken(content: Any) -> None:
 
 
 def test_pictures_are_counted_and_their_bytes_are_not_text() -> None:
+    """Facts row: production code (bytes of pictures are not text)."""
     uri = "data:image/png;base64," + "iVBORw0KGgo" * 1000
     ask = make_ask(
         {

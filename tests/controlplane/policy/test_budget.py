@@ -45,6 +45,7 @@ CODE = "def total(items):\n    return sum(item.price * item.count for item in it
     ],
 )
 def test_the_category_follows_from_the_bytes(text: str, category: Category) -> None:
+    """Facts row: categories."""
     assert categorise(count_text(text)) is category
 
 
@@ -74,6 +75,7 @@ def of_ratio(ratio: float, conservative: float, outputs: int = 450, samples: int
 
 
 def test_the_prompt_is_the_conservative_estimate_and_says_what_it_rests_on() -> None:
+    """Facts row: token estimate."""
     found = budget(make_chat(PROSE * 10, max_tokens=100), of_ratio(5.0, 4.0), 8192)
     size = len(PROSE) * 10
     assert (found.likely_prompt_tokens, found.prompt_tokens) == (ceil(size / 5), ceil(size / 4))
@@ -102,6 +104,7 @@ def test_characters_beyond_ascii_count_and_not_their_bytes() -> None:
 
 
 def test_tools_and_pictures_count() -> None:
+    """Facts row: production code (framing and pictures count)."""
     plain = budget(make_chat("Hi"))
     tool = {"type": "function", "function": {"name": "f", "description": "x" * 400}}
     tools = budget(make_chat("Hi", tools=[tool]))
@@ -125,6 +128,7 @@ def test_tools_and_pictures_count() -> None:
 def test_the_output_is_the_clients_cap_or_what_is_learned_and_says_which(
     fields: dict[str, Any], output: int, source: str
 ) -> None:
+    """Facts row: token estimate (prompt and output)."""
     found = budget(make_chat("Hi", **fields), of_ratio(5.0, 4.0), 8192)
     assert (found.output_tokens, found.output_from) == (output, source)
 

@@ -57,6 +57,7 @@ def where(decision: Decision) -> str:
 def test_a_request_goes_to_the_smallest_class_that_holds_it_and_leaves_it_upward_only(
     tokens: int, loads: dict[str, PoolLoad], to: str
 ) -> None:
+    """Facts row: decision order."""
     decision = decided(tokens, *pools(**loads))
     assert where(decision) == to
     preferred = where(decided(tokens, *pools()))
@@ -65,7 +66,7 @@ def test_a_request_goes_to_the_smallest_class_that_holds_it_and_leaves_it_upward
 
 def test_down_to_a_class_that_holds_it_a_request_goes_from_another_tier() -> None:
     """A tolerant one prefers the quantized pools, whose smallest context that holds it is large; of the full tier a
-    smaller one will do."""
+    smaller one will do. Facts row: decision order."""
     story = make_chat("Write a short story", max_tokens=8000, temperature=1)
     large = make_pool("quantized", "large", max_context=131_072, load=OVERLOADED)
     for small in (4096, 16_384):

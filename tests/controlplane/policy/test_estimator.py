@@ -39,6 +39,7 @@ def test_each_tenant_group_has_its_own_margin() -> None:
 
 
 def test_the_ratio_estimate_divides_bytes() -> None:
+    """Facts row: token estimate (the conservative ratio is the lower one)."""
     estimate = RatioEstimator(4.0, 2.0).estimate(Features(count_text("x" * 100), token_ids=5), 0)
     assert estimate == pytest.approx((30, 55))
 
@@ -52,6 +53,7 @@ def test_an_estimate_is_never_below_one_token(text: str, messages: int, images: 
 
 
 def test_what_is_not_learned_has_a_prior() -> None:
+    """Facts row: cold start."""
     learned = Calibration(RatioEstimator(5.0, 4.0))
     calibrations = Calibrations({("llama", Category.PROSE): learned})
     assert calibrations.of("llama", Category.PROSE) is learned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import timeit
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -26,7 +27,7 @@ from controlplane.model import (
 from controlplane.policy.decide import decide
 from controlplane.policy.explain import explain
 from controlplane.policy.faults import faults
-from controlplane.policy.govern import cap_at, retry_after
+from controlplane.policy.govern import Governing, cap_at, course, retry_after
 from controlplane.policy.pins import pin_of
 from controlplane.policy.pressure import Limits, PressureState, Signals, Stability, Thresholds, level_of, step
 from controlplane.policy.qos import Measure, Mode, OutputCap, QosRules, SpotUse, TierRules
@@ -90,6 +91,7 @@ def for_tier(tier: QosTier, **changes: Any) -> QosRules:
 def test_first_thresholds_on_pressure_are_the_defaults(
     kv_cache_use: float, guaranteed: Action, standard: Action, best_effort: Action
 ) -> None:
+    """Facts row: first thresholds on pressure."""
     states = {}
     for tier in QosTier:
         rules = GOVERNED.of(tier)
@@ -102,6 +104,7 @@ def test_first_thresholds_on_pressure_are_the_defaults(
 
 
 def test_tenants_of_the_published_map_have_their_tiers_and_unknown_ones_the_configured_one() -> None:
+    """Facts row: tenants."""
     made = table(make_pool())
     assert [decided(made, tier).qos_tier for tier in QosTier] == list(QosTier)
     stranger = make_ask({"model": "llama", "prompt": "x"}, "/v1/completions", headers={"x-tenant": "who"})
@@ -109,14 +112,34 @@ def test_tenants_of_the_published_map_have_their_tiers_and_unknown_ones_the_conf
 
 
 def test_all_signals_missing_passes_everybody() -> None:
+    """Facts row: all signals missing."""
     made = table(make_pool())
     assert {decided(made, tier).action for tier in QosTier} == {Action.PASS}
+
+
+def test_facts_stages_are_apart_a_tier_means_another_action_and_an_action_no_other_place() -> None:
+    """Evaluation, tenant policy, action, routing: each is what it is whatever the others say."""
+    pool, spot = pressed(standard=ELEVATED, best_effort=ELEVATED), make_pool(capacity="spot")
+    lenient = for_tier(STANDARD, when_elevated=Measure.PASS)
+    for qos, action in ((GOVERNED, Action.DEGRADE), (lenient, Action.PASS)):
+        decision = decided(table(pool, spot, qos=qos), STANDARD)
+        assert (decision.action, decision.pool, decision.pressure) == (action, pool, pool.pressures[1])
+    assert decided(table(pool, qos=GOVERNED), GUARANTEED).action is Action.PASS
+
+
+def test_facts_claimed_evaluating_the_policy_takes_microseconds() -> None:
+    """Published: about 6 microseconds at the median. The least of many, as others may work meanwhile; ten times as
+    much is let pass, `bench/policy.py` measures it."""
+    ask, pool = asked(table(make_pool()), STANDARD), pressed(standard=ELEVATED)
+    by = Governing(GOVERNED, STANDARD)
+    assert min(timeit.repeat(lambda: course(ask, pool, by), number=100, repeat=30)) / 100 < 60e-6
 
 
 # --- actions -------------------------------------------------------------------------------------------------------
 
 
 def test_degrading_caps_a_request_without_a_cap_and_never_raises_one() -> None:
+    """Facts row: actions."""
     made = table(pressed(standard=ELEVATED, level=0.5))
     decision = decided(made, STANDARD)
     assert (decision.action, decision.output_limit) == (Action.DEGRADE, 640)
@@ -151,6 +174,7 @@ def test_more_pressure_never_allows_more_output(levels: list[float], tokens: lis
 
 
 def test_rejecting_is_a_429_of_openais_shape_with_a_retry_after_that_varies() -> None:
+    """Facts row: a rejection is OpenAI-shaped, with a jittered Retry-After."""
     made = table(pressed(best_effort=CRITICAL))
     refusals = [decided(made, BEST_EFFORT, draw=draw).refusal for draw in (0.0, 0.5, 1.0)]
     assert [refusal and (refusal.status, refusal.type, refusal.code) for refusal in refusals] == [
@@ -246,6 +270,7 @@ def test_a_request_that_has_to_wait_for_room_meets_its_pressure_before_it_waits(
     ],
 )
 def test_only_shapeable_requests_are_shaped(path: str, fields: dict[str, Any], shaped: bool) -> None:
+    """Facts row: shapeable."""
     made = table(pressed(**dict.fromkeys(QosTier, CRITICAL)))
     assert (decided(made, BEST_EFFORT, path=path, **fields).action is Action.REJECT) is shaped
     more = table(*made.pools, qos=replace(GOVERNED, shapes=(*GOVERNED.shapes, "responses", "messages")))  # type: ignore[arg-type]
@@ -271,12 +296,14 @@ SPOT = make_pool(capacity="spot")
     ],
 )
 def test_cluster_routing_is_by_tier(pools: tuple[Pool, ...], guaranteed: str, standard: str, best_effort: str) -> None:
+    """Facts row: cluster routing."""
     made = table(*pools)
     found = [decided(made, tier).pool for tier in QosTier]
     assert [pool and pool.capacity_type for pool in found] == [guaranteed, standard, best_effort]
 
 
 def test_a_tier_is_never_led_by_load_to_the_other_capacity() -> None:
+    """Facts row: cluster routing."""
     made = table(ON_DEMAND, SPOT)
     busy = {ON_DEMAND.name}
     waiting = decide(asked(made, STANDARD), made, None, lambda cluster: cluster not in busy)

@@ -14,7 +14,7 @@ from controlplane.policy.pressure import Limits, PressureState, Signals, Stabili
 
 NORMAL, ELEVATED, CRITICAL = Pressure
 STANDARD = Thresholds(elevated=Limits(0.70, 4.0, 0.10), critical=Limits(0.90, 16.0, 0.30))
-SEED = Stability()  # 2 consecutive samples, 2 s of cooldown, 5 points of hysteresis
+SEED = Stability()
 BARE = Stability(1, 1, 0.0, 0.0, 0.0)
 
 
@@ -41,7 +41,12 @@ def follow(uses: list[float | None], stability: Stability = SEED, seconds: float
     ],
 )
 def test_the_most_severe_signal_that_is_there_decides(signals: Signals, pressure: Pressure) -> None:
+    """Facts row: states."""
     assert severity(signals, STANDARD, NORMAL, 0.05) is pressure
+
+
+def test_facts_stability_two_samples_two_seconds_and_five_points_are_the_defaults() -> None:
+    assert Stability(2, 2, 2.0, 2.0, 0.05) == SEED
 
 
 def test_a_change_takes_two_samples_in_a_row() -> None:

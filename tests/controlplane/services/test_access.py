@@ -97,6 +97,7 @@ TABLE: list[tuple[str | None, tuple[grpc.StatusCode, ...]]] = [
 async def test_each_call_needs_its_kind_of_token(
     authorization: str | None, codes: tuple[grpc.StatusCode, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Facts row: its own gaps (overrides without authentication)."""
     caplog.set_level(logging.DEBUG)
     tokens = BearerTokens([NODE, "second-node"], [OPERATOR])
     async with serving(*SERVICES, interceptors=[tokens]) as channel:

@@ -47,6 +47,7 @@ async def listed(**parameters: str) -> list[str]:
 
 
 async def test_the_status_has_the_shape_that_the_command_line_prints() -> None:
+    """Facts row: surface."""
     answer = await ask(surface(), STATUS)
     shown: dict[str, Any] = json.loads(answer.body)
     assert answer.content_type == "application/json"
@@ -56,6 +57,7 @@ async def test_the_status_has_the_shape_that_the_command_line_prints() -> None:
 
 
 async def test_decisions_are_listed_the_last_first_and_filtered_as_on_the_command_line() -> None:
+    """Facts row: surface."""
     assert await listed() == ["r-2", "r-1", "r-0"]
     assert await listed(limit="1") == ["r-2"]
     assert await listed(tenant="acme") == ["r-1", "r-0"]
