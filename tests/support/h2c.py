@@ -1,10 +1,12 @@
-"""One HTTP/2 request in clear text, frame by frame, for what HTTP clients do not let tests say: request trailers."""
+"""One HTTP/2 request in clear text, frame by frame, for what HTTP clients do not let tests say: request trailers, and
+no answer to pings."""
 
 from __future__ import annotations
 
 import asyncio
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 
 _DATA, _HEADERS, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = 0, 1, 4, 6, 7, 8
 _END_STREAM, _ACK, _END_HEADERS = 1, 1, 4
@@ -55,6 +57,28 @@ async def post(port: int, path: str, body: bytes, trailers: Mapping[str, str] | 
                     return payload[fields_at] == _STATUS_200
                 case 7:
                     raise ConnectionError(f"GOAWAY {payload!r}")
+    finally:
+        writer.close()
+
+
+async def go_silent(port: int, path: str, message: bytes) -> None:
+    """Calls a streaming method of gRPC and answers nothing from then on, as a process that is stopped. Returns when the
+    server hangs up."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(_SETTINGS, 0, 0, b""))
+        fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "test"}
+        fields |= {"content-type": "application/grpc", "te": "trailers"}
+        writer.write(_frame(_HEADERS, _END_HEADERS, 1, _fields(fields)))
+        writer.write(_frame(_DATA, _END_STREAM, 1, b"\0" + len(message).to_bytes(4, "big") + message))
+        answered = False
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                head = await reader.readexactly(9)
+                payload = await reader.readexactly(int.from_bytes(head[:3], "big"))
+                answered = answered or head[3] == _DATA
+                if head[3] == _PING and not answered:
+                    writer.write(_frame(_PING, _ACK, 0, payload))
     finally:
         writer.close()
 
