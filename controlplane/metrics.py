@@ -78,6 +78,12 @@ class ControlPlaneMetrics:
             "headrace_registrations", "Registrations by result.", ("result",), registry=registry
         )
         self._heartbeats = Counter("headrace_heartbeats", "Load reports by result.", ("result",), registry=registry)
+        self._prometheus = Counter(
+            "headrace_prometheus_queries",
+            "Queries for loads of nodes that report none, by signal and result: answered or failed.",
+            ("signal", "result"),
+            registry=registry,
+        )
         self._etcd_up = Gauge("headrace_etcd_up", "1 while etcd answers, else 0.", registry=registry)
         self._views = Counter("headrace_fleet_views", "Views of the fleet published.", registry=registry)
         self._view_faults = Counter(
@@ -252,6 +258,9 @@ class ControlPlaneMetrics:
 
     def heartbeat(self, result: str) -> None:
         self._heartbeats.labels(result).inc()
+
+    def prometheus_asked(self, signal: str, answered: bool) -> None:
+        self._prometheus.labels(signal, "answered" if answered else "failed").inc()
 
     def etcd_up(self, up: bool) -> None:
         self._etcd_up.set(int(up))

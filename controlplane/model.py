@@ -139,8 +139,9 @@ class NodeLoad:
     """One load report. `kv_cache_use` is a share; None is unknown, which is not the same as idle.
 
     `uncounted` says that the engine does not tell what runs and waits, which are then 0; `streams_usage` whether its
-    streams tell token counts unasked. `reported_at` is in Unix seconds by the control plane's clock when the report
-    arrived.
+    streams tell token counts unasked; `sampled` that somebody else was asked, who may have looked some seconds before:
+    good enough for pressure, not for how many more requests there is room for. `reported_at` is in Unix seconds by the
+    control plane's clock when the report arrived.
     """
 
     running: int
@@ -151,6 +152,7 @@ class NodeLoad:
     healthy: bool = True
     uncounted: bool = False
     streams_usage: bool | None = None
+    sampled: bool = False
     reported_at: float = 0.0
 
 

@@ -44,12 +44,16 @@ class _PolicyInForce:
     json: bytes
 
 
+def _alone(state: FleetState) -> FleetState:
+    return state
+
+
 class Publisher:
     """`configured` is the policy of the configuration, which an operator's policy in etcd replaces.
 
     `on_view` gets each view before it is in force, may take its time, and keeps it from being so by raising. `on_fault`
     is told each time that a view could not be made or was refused; the last good one then stays. `clock` gives Unix
-    seconds, `learned` what tokens are estimated by.
+    seconds, `learned` what tokens are estimated by, `joined` a state with what is known besides etcd.
     """
 
     def __init__(
@@ -62,12 +66,14 @@ class Publisher:
         *,
         pressures: PressureWatch,
         learned: Callable[[], Calibrations] = Calibrations,
+        joined: Callable[[FleetState], FleetState] = _alone,
     ) -> None:
         self._current = current
         self._on_view = on_view
         self._on_fault = on_fault
         self._clock = clock
         self._learned = learned
+        self._joined = joined
         self._learner = ThroughputLearner()
         self._pressures = pressures
         self._latest: FleetState | None = None
@@ -114,6 +120,7 @@ class Publisher:
             self._current.put(view)
 
     def _view_of(self, state: FleetState) -> View:
+        state = self._joined(state)
         self._policy = self._policy_of(state.policy)
         policy = self._policy.policy
         now = self._clock()

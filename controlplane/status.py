@@ -51,6 +51,7 @@ class Surroundings:
     sla: Mapping[PoolAndTier, SlaRate] = field(default_factory=dict)
     bounds: tuple[SuggestedBounds, ...] = ()
     usage: tuple[calibration_pb2.UsageCount, ...] = ()
+    prometheus: fleet_pb2.PrometheusStatus | None = None
 
 
 def summarise(view: View | None, around: Surroundings) -> fleet_pb2.GetStatusResponse:
@@ -77,6 +78,7 @@ def summarise(view: View | None, around: Surroundings) -> fleet_pb2.GetStatusRes
         silent_nodes=sorted(_silent(view)) if view else (),
         context_bounds=[_bounds_message(bounds) for bounds in around.bounds],
         usage=around.usage,
+        prometheus=around.prometheus,
     )
 
 
@@ -175,6 +177,12 @@ def _conditions(view: View | None, around: Surroundings) -> Iterable[fleet_pb2.C
     if around.ledger is not None:
         yield from _ledger_conditions(around.ledger, around.now)
     yield from _usage_conditions(around.usage)
+    if around.prometheus is not None and around.prometheus.trouble:
+        yield fleet_pb2.Condition(
+            name="prometheus_unusable",
+            message=f"loads that {around.prometheus.url} does not tell are missing, which counts as no pressure: "
+            f"{around.prometheus.trouble}",
+        )
     if not around.envoys:
         yield fleet_pb2.Condition(
             name="no_envoy", message="no Envoy is connected over xDS; start `headrace envoy` or check its bootstrap"

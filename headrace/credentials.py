@@ -6,6 +6,7 @@ import json
 import ssl
 from pathlib import Path
 
+from controlplane.agentless.prometheus import PrometheusAccess
 from controlplane.config.addresses import dialable
 from controlplane.config.settings import (
     CallerSettings,
@@ -13,6 +14,7 @@ from controlplane.config.settings import (
     ExtProcSettings,
     JwtSettings,
     LedgerSettings,
+    PrometheusSettings,
     SessionStoreSettings,
     Settings,
     TlsSettings,
@@ -102,6 +104,14 @@ def read_tokens(setting: str, file: str | None) -> tuple[str, ...]:
     if not all(token.isascii() and token.isprintable() and " " not in token for token in tokens):
         raise ConfigurationError([f"{setting}: {file} holds a token with blanks or other than printable ASCII"])
     return tokens
+
+
+def prometheus_access(prometheus: PrometheusSettings) -> PrometheusAccess | None:
+    if prometheus.url is None:
+        return None
+    _check_certificate("prometheus", None, None, prometheus.ca_file, "ca_file")
+    tokens = read_tokens("prometheus.token_file", prometheus.token_file)
+    return PrometheusAccess(prometheus, prometheus.url, tokens[0] if tokens else None)
 
 
 def redis_access(store: SessionStoreSettings) -> RedisAccess | None:

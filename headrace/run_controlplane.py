@@ -9,7 +9,10 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib import metadata
+from pathlib import Path
 
+from controlplane.agentless.listed import joined, listed_nodes
+from controlplane.agentless.prometheus import PrometheusLoads
 from controlplane.config.addresses import dialable, is_loopback
 from controlplane.config.load import load_policy_beside
 from controlplane.config.settings import AuthSettings, Settings
@@ -39,13 +42,15 @@ from controlplane.publisher import Publisher
 from controlplane.registry.following import FleetFollower
 from controlplane.registry.keys import Keys
 from controlplane.registry.presence import WorkerPresence
+from controlplane.registry.state import FleetState
 from controlplane.registry.store import NodeStore
 from controlplane.services import access_log, admin, fleet, registry
 from controlplane.services.access import BearerTokens
 from controlplane.services.surface import Surface
 from controlplane.status import Surroundings, summarise
 from controlplane.view import CurrentView, View
-from headrace.credentials import etcd_access, ledger_store, read_tokens, server_tls, tokens_of
+from headrace.commands.options import read_text
+from headrace.credentials import etcd_access, ledger_store, prometheus_access, read_tokens, server_tls, tokens_of
 from headrace.envoys import XdsObserver, envoy_status
 from headrace.probes import probes
 from headrace.signals import stop_requested
@@ -109,6 +114,9 @@ class ControlPlane:
             lambda: self._current.value.table.models if self._current.value else (),
             metrics.taught,
         )
+        self._listed = _listed_nodes(settings.control_plane.nodes_file)
+        access = prometheus_access(settings.prometheus)
+        self._prometheus = PrometheusLoads(access, self._nodes, time.time, metrics.prometheus_asked) if access else None
         self._publisher = Publisher(
             settings.policy,
             self._current,
@@ -117,6 +125,7 @@ class ControlPlane:
             time.time,
             pressures=PressureWatch(self._violation_rates, settings.control_plane.heartbeat),
             learned=self._estimation.told,
+            joined=self._join,
         )
         self._composition = CompositionWatch(time.monotonic)
         self._sla = SlaWatch(lambda: self._policy.sla, time.monotonic)
@@ -198,6 +207,8 @@ class ControlPlane:
                     tasks.create_task(self._become_ready()),
                     tasks.create_task(self._watch_surroundings()),
                 ]
+                if self._prometheus is not None:
+                    working.append(tasks.create_task(self._prometheus.run()))
                 if self._ledger is not None:
                     working.append(tasks.create_task(self._ledger.run()))
                 await stop.wait()
@@ -254,6 +265,14 @@ class ControlPlane:
         """The policy in force; the configured one until the fleet has been read."""
         view = self._current.value
         return view.table.policy if view else self._settings.policy
+
+    def _nodes(self) -> Iterable[NodeSpec]:
+        view = self._current.value
+        return (session.spec for session in view.sessions.values()) if view else ()
+
+    def _join(self, state: FleetState) -> FleetState:
+        """With what is known besides etcd."""
+        return joined(state, self._listed, self._prometheus.loads if self._prometheus is not None else {})
 
     def _known_sessions(self) -> Iterable[NodeSession]:
         state = self._follower.state
@@ -342,6 +361,7 @@ class ControlPlane:
                 ledger=self._ledger.status() if self._ledger is not None else None,
                 bounds=self._thresholds.current,
                 usage=tuple(self._estimation.usage()),
+                prometheus=self._prometheus.status() if self._prometheus is not None else None,
             ),
         )
 
@@ -351,6 +371,10 @@ def _bearer_tokens(auth: AuthSettings) -> BearerTokens:
         node_tokens=read_tokens("control_plane.auth.node_tokens_file", auth.node_tokens_file),
         operator_tokens=read_tokens("control_plane.auth.operator_tokens_file", auth.operator_tokens_file),
     )
+
+
+def _listed_nodes(file: str | None) -> tuple[NodeSession, ...]:
+    return listed_nodes(read_text(Path(file)), file, time.time()) if file is not None else ()
 
 
 def _ports(settings: Settings) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.markup import escape
 
@@ -30,8 +30,8 @@ def show_status(status: fleet_pb2.GetStatusResponse) -> None:
             f"envoy           {escape(envoy.node_id)} holds {envoy.acknowledged_version or 'nothing yet'}{rejected}"
         )
     out.print(f"QoS tiers       {_qos_mode(status.qos_mode)}; fleet {pressures(status.fleet_pressures)}")
-    if status.HasField("ledger"):
-        out.print(f"ledger          {_ledger(status.ledger)}", soft_wrap=True)
+    for line in _others(status):
+        out.print(line, soft_wrap=True)
     for gain in status.gains:
         out.print(f"gain            {_gain(gain)}")
     if status.silent_nodes:
@@ -67,10 +67,24 @@ def _qos_mode(mode: str) -> str:
     return {"enabled": "governed", "dry_run": "[bold yellow]DRY RUN[/]"}.get(mode, "not governed")
 
 
+def _others(status: fleet_pb2.GetStatusResponse) -> Iterator[str]:
+    """The systems beside the fleet that a control plane writes to and reads from, as far as it is told of any."""
+    if status.HasField("ledger"):
+        yield f"ledger          {_ledger(status.ledger)}"
+    if status.HasField("prometheus"):
+        yield f"loads           {_prometheus(status.prometheus)}"
+
+
 def _ledger(ledger: fleet_pb2.LedgerStatus) -> str:
     state = f"[red]away[/], {ledger.waiting} wait" if ledger.trouble else f"{ledger.waiting} wait"
     lost = ", ".join(f"[red]{count} lost: {cause}[/]" for cause, count in sorted(ledger.lost.items()))
     return f"{escape(ledger.store)}: {ledger.written} written, {state}{', ' if lost else ''}{lost}"
+
+
+def _prometheus(source: fleet_pb2.PrometheusStatus) -> str:
+    state = "[red]in trouble[/]" if source.trouble else "up"
+    failures = f", {source.failures} queries failed" if source.failures else ""
+    return f"of {source.nodes} nodes from {escape(source.url)}: {state}{failures}"
 
 
 def _gain(gain: fleet_pb2.Gain) -> str:

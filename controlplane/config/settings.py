@@ -29,6 +29,7 @@ from controlplane.policy.settings import Policy
 MIB = 2**20
 
 FileName = Annotated[str, MinLen(1)]
+Query = Annotated[str, MinLen(1)]
 
 
 def _check_cluster_name(name: str) -> str:
@@ -126,6 +127,7 @@ class ControlPlaneSettings:
     lease: a node that is silent for so long leaves the fleet.
     heartbeat: how often nodes report their load; less than half the lease, so that one lost report is no death.
     recent_decisions: how many decisions are kept in memory.
+    nodes_file: lists nodes that no agent registers, as `headrace explain --fleet` reads them; read at the start.
     """
 
     grpc: ListenAddress = "127.0.0.1:50051"
@@ -135,8 +137,34 @@ class ControlPlaneSettings:
     lease: Annotated[Seconds, Ge(1), Le(600)] = 10.0
     heartbeat: Annotated[Seconds, Ge(0.05), Le(300)] = 1.0
     recent_decisions: Annotated[int, Ge(1), Le(1_000_000)] = 10_000
+    nodes_file: FileName | None = None
     auth: AuthSettings = AuthSettings()
     tls: TlsSettings = TlsSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusSettings:
+    """Where control planes read the loads of nodes that report none, as of those in `control_plane.nodes_file`.
+
+    url: of Prometheus, or of what answers its HTTP API; without one nobody is asked.
+    token_file: its first line is the bearer token to show.
+    ca_file: the authority that signed the server's certificate, PEM; without it the system's authorities count.
+    every: how often it is asked. A load counts for 5 s.
+    oldest_sample: how old a sample may be; an older one is missing (`lookback_delta` of the API).
+    node_label: the label of the values that says whose they are, by a node's address or its id.
+    kv_cache_use, running, waiting: queries that give one value per node: a share, and counts of requests. None leaves
+      the signal out.
+    """
+
+    url: HttpUrl | None = None
+    token_file: FileName | None = None
+    ca_file: FileName | None = None
+    every: Annotated[Seconds, Ge(0.1), Le(4)] = 2.0
+    oldest_sample: Annotated[Seconds, Ge(1), Le(300)] = 30.0
+    node_label: Annotated[str, MinLen(1)] = "instance"
+    kv_cache_use: Query | None = "max by (instance) (vllm:kv_cache_usage_perc)"
+    running: Query | None = "sum by (instance) (vllm:num_requests_running)"
+    waiting: Query | None = "sum by (instance) (vllm:num_requests_waiting)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +308,7 @@ class Settings:
     cluster: ClusterName = "headrace"
     gateway: GatewaySettings = GatewaySettings()
     control_plane: ControlPlaneSettings = ControlPlaneSettings()
+    prometheus: PrometheusSettings = PrometheusSettings()
     ext_proc: ExtProcSettings = ExtProcSettings()
     caller: CallerSettings = CallerSettings()
     etcd: EtcdSettings = EtcdSettings()

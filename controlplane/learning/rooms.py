@@ -101,7 +101,7 @@ class RoomWatch:
         reports: list[float] = []
         for members in nodes:
             load = members[0].load
-            if load is None or load.uncounted:
+            if load is None or load.uncounted or load.sampled:
                 return Room(clusters, None, now, now)
             finished = self._finished[members[0].session.spec.address]
             kept_busy = finished.per_second(now) * REPLACED_WITHIN_SECONDS
