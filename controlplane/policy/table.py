@@ -123,6 +123,26 @@ def without_loads(table: RoutingTable) -> RoutingTable:
     return with_pools(table, (replace(pool, load=None, overridden=(), pressures=()) for pool in table.pools))
 
 
+def settled_after(table: RoutingTable, seconds: float) -> RoutingTable:
+    """The table after so many seconds without a newer one: with each pool's own cluster in the place of those that
+    Envoy has only while nodes quiesce, and drops once they have settled.
+
+    What is in a pool's own cluster Envoy is told by itself: settled nodes alone, so that this lets no session go where
+    it must not. One whose nodes all quiesce has nothing in it until the first of them settles.
+    """
+    if not any(_has_settled(pool, seconds) for pool in table.pools):
+        return table
+    pools = (
+        replace(pool, quiescing_nodes=0, settles_in=0.0, quiesces_since=0.0) if _has_settled(pool, seconds) else pool
+        for pool in table.pools
+    )
+    return compile_table(table.version, pools, table.policy, table.calibrations)
+
+
+def _has_settled(pool: Pool, seconds: float) -> bool:
+    return pool.quiescing_nodes > 0 and (pool.settled_nodes > 0 or pool.settles_in <= seconds)
+
+
 def _names(candidates: tuple[Candidate, ...], models: tuple[str, ...]) -> Mapping[str, tuple[Candidate, ...]]:
     """A model's own id and its aliases mean all its pools; a name that only engines use means the pools that use it.
 

@@ -11,7 +11,7 @@ from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.grpc_serving import bind, new_server
 from controlplane.latest import Latest
 from controlplane.model import Pressure
-from controlplane.policy.table import RoutingTable, without_loads
+from controlplane.policy.table import RoutingTable, settled_after, without_loads
 from ext_proc.credits import Credits, Share
 from ext_proc.debts import DebtStore, MemoryDebts
 from ext_proc.fallback_pins import FallbackPins, SharedStore
@@ -56,6 +56,8 @@ class FilterServer:
         transport: NewTransport,
     ) -> None:
         self._table: RoutingTable | None = None
+        self._taken_at = 0.0
+        self._alone = False
         self._stopping = False
         self._metrics = metrics
         self._own_pins = MemoryPins(clock=time.monotonic)
@@ -112,6 +114,7 @@ class FilterServer:
 
     async def _take(self, table: RoutingTable) -> None:
         former, self._table = self._table, table
+        self._taken_at, self._alone = time.monotonic(), False
         self._pins.configure(table.policy.sessions)
         self._line.configure(table.policy.waiting, table.policy.qos)
         if former is not None and _ready(former) != _ready(table):
@@ -130,6 +133,7 @@ class FilterServer:
         if self._table is not None:
             _log.warning("no control plane is heard: deciding without the pools' loads, which are too old")
             self._table = without_loads(self._table)
+        self._alone = True
         self._credits.forget()
         self._line.serve()
         self._line.let_go()
@@ -137,6 +141,8 @@ class FilterServer:
     async def _tick(self) -> None:
         while True:
             self._metrics.count_sessions(len(self._own_pins))
+            if self._alone and self._table is not None:
+                self._table = settled_after(self._table, time.monotonic() - self._taken_at)
             self._line.serve()  # credits that have grown too old limit nobody
             await asyncio.sleep(TICK_SECONDS)
 

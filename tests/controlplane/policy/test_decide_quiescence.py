@@ -8,6 +8,7 @@ from controlplane.model import FormatTier, Pin, Pool, Reason
 from controlplane.policy.decide import decide
 from controlplane.policy.pins import pin_of
 from controlplane.policy.settings import Policy, SelectionRules
+from controlplane.policy.table import settled_after
 from support.asks import make_ask, make_chat, make_pool, make_table
 
 SENSITIVE = make_chat("Write Python code", temperature=0)
@@ -110,3 +111,16 @@ def test_what_pins_do_not_bind_may_use_all_nodes() -> None:
     table = make_table(quiescing("full", nodes=2))
     ask = make_ask({"model": "llama", "input": "x"}, "/v1/embeddings")
     assert decide(ask, table, Pin(FULL)).cluster == "llama/full/short/on_demand@all"
+
+
+def test_without_news_requests_go_to_the_clusters_that_envoy_keeps() -> None:
+    some, all_of_them = quiescing("full", nodes=1), quiescing("quantized", nodes=2, settles_in=30.0)
+    table = make_table(some, all_of_them)
+    soon = settled_after(table, 5.0)
+    assert decide(SENSITIVE, soon, None).cluster == "llama/full/short/on_demand"
+    story = make_chat("Tell me a story", temperature=0.9)
+    assert decide(story, soon, None).cluster == "llama/quantized/short/on_demand@all"  # its own cluster is empty yet
+    later = settled_after(soon, 30.0)
+    for pin in (None, Pin(QUANTIZED)):
+        assert decide(story, later, pin).cluster == "llama/quantized/short/on_demand"
+    assert settled_after(later, 31.0) is later
