@@ -6,6 +6,7 @@ Filters hear of a fleet only after Envoys do, and a node registers anew only aft
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing, suppress
 
 from controlplane.config.settings import Settings
@@ -21,10 +22,14 @@ FIRST_CHECK_SECONDS = 0.5
 
 
 class Leading:
-    """`current` is the view that filters decide by. `tokens` is what makes clients' tokens count."""
+    """`current` is the view that filters decide by. `tokens` says what makes clients' tokens count now."""
 
     def __init__(
-        self, settings: Settings, tokens: Tokens | None, discovery: DiscoveryService, current: CurrentView
+        self,
+        settings: Settings,
+        tokens: Callable[[], Tokens | None],
+        discovery: DiscoveryService,
+        current: CurrentView,
     ) -> None:
         self._settings = settings
         self._tokens = tokens
@@ -40,7 +45,7 @@ class Leading:
         """
         before, led_before = self._current.value, self._clusters
         self._clusters = pool_clusters(view.fleet, before.fleet if before else None)
-        snapshot = snapshot_of(view.fleet, self._clusters, self._settings, self._tokens)
+        snapshot = snapshot_of(view.fleet, self._clusters, self._settings, self._tokens())
         if self._discovery.snapshot is None or self._discovery.snapshot.version != snapshot.version:
             self._discovery.publish(snapshot)
         fills = fills_empty_cluster(self._clusters, led_before)

@@ -50,8 +50,9 @@ from controlplane.services.surface import Surface
 from controlplane.status import Surroundings, summarise
 from controlplane.view import CurrentView, View
 from headrace.commands.options import read_text
-from headrace.credentials import etcd_access, ledger_store, prometheus_access, read_tokens, server_tls, tokens_of
+from headrace.credentials import etcd_access, ledger_store, prometheus_access, read_tokens, server_tls
 from headrace.envoys import XdsObserver, envoy_status
+from headrace.following_keys import FollowedKeys
 from headrace.probes import probes
 from headrace.signals import stop_requested
 from headrace.telemetry import new_metrics, telemetry
@@ -88,7 +89,7 @@ class ControlPlane:
         self._stopping = False
         self._current = CurrentView(None)
         self._discovery = DiscoveryService(XdsObserver(metrics), f"headrace-{settings.cluster}")
-        self._leading = Leading(settings, tokens_of(settings.gateway.jwt), self._discovery, self._current)
+        self._leading = Leading(settings, FollowedKeys(settings.gateway.jwt).tokens, self._discovery, self._current)
         keys = Keys(f"/headrace/v1/{settings.cluster}/")
         self._store = NodeStore(
             client,

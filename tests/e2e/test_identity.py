@@ -167,6 +167,11 @@ async def test_a_signed_token_names_the_tenant_and_others_are_refused(tmp_path: 
         refused(await world.send(authorization=f"Bearer {issuer.token()}"))  # names nobody
         refused(await world.send())
 
+        (tmp_path / "jwks.json").write_text(stranger.jwks)  # the issuer's keys are renewed
+        renewed = stranger.token(org="zürich")
+        await until(lambda: _is_served(world, authorization=f"Bearer {renewed}"), SECONDS)
+        refused(await world.send(authorization=f"Bearer {good}"))
+
 
 # --- trusted peers -------------------------------------------------------------------------------------------------
 
