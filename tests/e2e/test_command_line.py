@@ -199,6 +199,32 @@ async def test_a_policy_with_faults_is_refused_whole_with_each_and_its_line(
     assert (await system.headrace("policy", "get")).out == before.out
 
 
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        "no_such_thing: 1",
+        "sensitivity: {sensitive_at: much}",
+        "qos: {mode: enabled, standard: {output_caps: []}}",
+        "qos: {standard: {elevated_at: {kv_cache_use: 0.9}, critical_at: {kv_cache_use: 0.8}}}",
+        "qos: {standard: {when_critical: fallback}}",
+        "qos: {mode: enabled",
+    ],
+)
+async def test_a_policy_with_any_mistake_is_refused_whole_and_the_running_one_stays(
+    system: RunningSystem, tmp_path: Path, mistake: str
+) -> None:
+    before = await system.headrace("policy", "get")
+    file = tmp_path / "policy.yaml"
+    # What is right in it would lead to pools of other names.
+    file.write_text(f"context_classes: [{{name: all}}]\n{mistake}\n")
+    end = await system.headrace("policy", "set", str(file))
+    assert (end.status, end.out) == (1, "")
+    assert f"error: {file}:" in end.err
+    assert (await system.headrace("policy", "get")).out == before.out
+    response = await system.http.post("/v1/chat/completions", json=STORY)
+    assert response.headers["x-headrace-pool"] == QUANTIZED
+
+
 async def test_draining_takes_a_node_out_of_routing(system: RunningSystem) -> None:
     unknown = await system.headrace("drain", "no-such-node")
     assert (unknown.status, unknown.err) == (1, "error: node no-such-node is not registered\n")
