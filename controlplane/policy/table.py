@@ -136,7 +136,7 @@ def settled_after(table: RoutingTable, seconds: float) -> RoutingTable:
         replace(pool, quiescing_nodes=0, settles_in=0.0, quiesces_since=0.0) if _has_settled(pool, seconds) else pool
         for pool in table.pools
     )
-    return compile_table(table.version, pools, table.policy, table.calibrations)
+    return with_pools(table, pools)
 
 
 def _has_settled(pool: Pool, seconds: float) -> bool:
