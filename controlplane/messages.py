@@ -273,6 +273,7 @@ def decision_message(decision: Decision) -> decision_pb2.Decision:
         waited_seconds=decision.waited_seconds,
         waits_for=decision.waits_for,
         tenant=decision.tenant,
+        known_by=decision.known_by,
         qos_tier=decision.qos_tier or "",
         session=session_digest(decision.session) if decision.session else "",
         pressure=pressure_message(decision.pressure) if decision.pressure else None,

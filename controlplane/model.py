@@ -322,6 +322,7 @@ class Ask:
     `system`, `first_user` and `last_user` are bounded excerpts of the texts that tell about the task. `output_cap` is
     the client's own limit on the output tokens of each of the `choices`, `output_floor` how many it must be let have.
     `tenant` tells clients apart, by a name or by a digest of the credential; empty for one that shows neither.
+    `known_by` says how a name was proven: `header`, `token`, or `key:` and the beginning of the key's digest.
     `preference` is the format tier that the client asks for; `preference_unknown` says that it asks for what is none.
     """
 
@@ -345,6 +346,7 @@ class Ask:
     stream: bool = False
     session: str | None = None
     tenant: str = ""
+    known_by: str = ""
     preference: FormatTier | None = None
     preference_unknown: bool = False
     debug: bool = False
@@ -498,8 +500,8 @@ class Decision:
     could be read. `pressure` is that of `pressed_pool`, by which its QoS tier was governed; None where it was not.
     `output_limit` is in tokens of each choice; `asked_model` is the canonical model that another one stands in
     for. A request to be queued that is held waits for at most `held_seconds` for the pressure to fall, without a claim
-    on room. `features`, `choices` and `output_cap` are the request's, as in Ask; `features` is None where nothing was
-    estimated.
+    on room. `known_by`, `features`, `choices` and `output_cap` are the request's, as in Ask; `features` is None where
+    nothing was estimated.
     """
 
     action: Action
@@ -515,6 +517,7 @@ class Decision:
     pinned: FormatTier | None = None
     session: str | None = None
     tenant: str = ""
+    known_by: str = ""
     qos_tier: QosTier | None = None
     stream: bool = False
     refusal: Refusal | None = None

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
+from typing import NamedTuple
 
 from controlplane.model import Refusal
 from controlplane.policy.identity import tenant_of_credential, tenant_of_name
@@ -24,6 +25,9 @@ PEER = "x-headrace-peer"
 # How keys of ours begin, so that one that counts no more is told from a credential that is meant for the engine.
 KEY_PREFIX = "hr-"
 
+# A key is told from others by the beginning of its digest, from which no key can be found.
+KEY_ID_CHARS = 12
+
 # Where the usual clients show their credential.
 _CREDENTIALS = ("authorization", "x-api-key", "api-key")
 _BEARER = "bearer "
@@ -31,10 +35,11 @@ _BEARER = "bearer "
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """`tenant` is as in Ask. `taken_off` are the request headers that the engine must not see."""
+    """`tenant` and `known_by` are as in Ask. `taken_off` are the request headers that the engine must not see."""
 
     tenant: str
     taken_off: tuple[str, ...] = ()
+    known_by: str = ""
 
 
 def key_digest(key: str, secret: bytes) -> str:
@@ -57,26 +62,45 @@ def identify(headers: Mapping[str, str], table: RoutingTable, secret: bytes | No
             tenant = _named(headers, header)
         elif header in headers:
             taken_off.append(header)
-    tenant = tenant or _named(headers, CLAIMED)
-    shown, of_ours = False, False
-    if table.keys:
-        for header, credential in _shown_credentials(headers):
-            shown = True
-            # Timing tells nothing here: whoever guesses keys does not know their digests.
-            owner = table.keys.get(key_digest(credential, secret)) if secret else None
-            if owner is not None:
-                tenant = tenant or owner
-            elif credential.startswith(KEY_PREFIX):
-                of_ours = True
-            else:
-                continue
-            if not rules.pass_keys_on:
-                taken_off.append(header)
-    if not tenant and (rules.required or of_ours):
-        return _no_key_can_be_checked() if table.keys and shown and not secret else _unproven(shown)
+    known_by = "header" if tenant else ""
+    if not tenant and (tenant := _named(headers, CLAIMED)):
+        known_by = "token"
+    keys = _keys_shown(headers, table, secret)
+    if keys.digest and not tenant:
+        tenant, known_by = table.keys[keys.digest], f"key:{keys.digest[:KEY_ID_CHARS]}"
+    if not rules.pass_keys_on:
+        taken_off += keys.headers
+    if not tenant and (rules.required or keys.of_ours):
+        return _no_key_can_be_checked() if keys.shown and not secret else _unproven(keys.shown)
     if not tenant and rules.header is None:
         tenant = next((tenant_of_credential(headers[name]) for name in _CREDENTIALS if headers.get(name)), "")
-    return Identity(tenant, tuple(taken_off))
+    return Identity(tenant, tuple(taken_off), known_by)
+
+
+class _KeysShown(NamedTuple):
+    """The credentials that a request shows where there are API keys: whether it shows any, the digest of the first
+    one that counts, which `headers` show such ones, and whether one is of ours that counts no more or never did."""
+
+    shown: bool = False
+    digest: str = ""
+    headers: tuple[str, ...] = ()
+    of_ours: bool = False
+
+
+def _keys_shown(headers: Mapping[str, str], table: RoutingTable, secret: bytes | None) -> _KeysShown:
+    found = _KeysShown()
+    if not table.keys:
+        return found
+    for header, credential in _shown_credentials(headers):
+        # Timing tells nothing here: whoever guesses keys does not know their digests.
+        digest = key_digest(credential, secret) if secret else ""
+        if digest in table.keys:
+            found = _KeysShown(True, found.digest or digest, (*found.headers, header), found.of_ours)
+        elif credential.startswith(KEY_PREFIX):
+            found = _KeysShown(True, found.digest, (*found.headers, header), True)
+        else:
+            found = found._replace(shown=True)
+    return found
 
 
 def _comes_from_trusted_peer(headers: Mapping[str, str], table: RoutingTable) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -99,10 +99,19 @@ _named_decoder = msgspec.json.Decoder(_Named)
 _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def parse(request: HttpRequest, policy: Policy, tenant: str = "") -> Ask | Refusal:
+class _Around(NamedTuple):
+    """What there is of a request besides its body."""
+
+    request: HttpRequest
+    policy: Policy
+    tenant: str
+    known_by: str
+
+
+def parse(request: HttpRequest, policy: Policy, tenant: str = "", known_by: str = "") -> Ask | Refusal:
     """What routing needs to know of a request, or the error to answer when no engine could read it.
 
-    `tenant` is whom `access` found it to be from.
+    `tenant` is whom `access` found it to be from, `known_by` how.
     """
     endpoint = endpoint_of(request.method, request.path)
     headers = request.headers
@@ -112,6 +121,7 @@ def parse(request: HttpRequest, policy: Policy, tenant: str = "") -> Ask | Refus
             model=_model_of_unknown(request.body),
             session=_session(headers, None, policy),
             tenant=tenant,
+            known_by=known_by,
             debug=_wants_debug(headers),
             body_bytes=len(request.body),
         )
@@ -128,10 +138,11 @@ def parse(request: HttpRequest, policy: Policy, tenant: str = "") -> Ask | Refus
             request.body.decode()
         except UnicodeDecodeError as error:
             return _unreadable(f"byte {error.start} is not valid UTF-8")
+    around = _Around(request, policy, tenant, known_by)
     try:
-        return _ask(endpoint, _body_decoder.decode(request.body), request, policy, tenant)
+        return _ask(endpoint, _body_decoder.decode(request.body), around)
     except (msgspec.MsgspecError, RecursionError):
-        return _parse_what_python_reads(endpoint, request, policy, tenant)
+        return _parse_what_python_reads(endpoint, around)
 
 
 def endpoint_of(method: str, path: str) -> Endpoint:
@@ -149,17 +160,17 @@ def endpoint_of(method: str, path: str) -> Endpoint:
 # --- decoding ------------------------------------------------------------------------------------------------------
 
 
-def _parse_what_python_reads(endpoint: Endpoint, request: HttpRequest, policy: Policy, tenant: str) -> Ask | Refusal:
+def _parse_what_python_reads(endpoint: Endpoint, around: _Around) -> Ask | Refusal:
     """Reads JSON as Python's own parser does, which engines use: it takes NaN, lone surrogates and numbers of any size.
 
     Numbers that no field can mean are made harmless and text is made valid, then it is read as usual.
     """
     try:
-        value = json.loads(request.body, parse_constant=_no_number, parse_float=_finite, parse_int=_bounded)
+        value = json.loads(around.request.body, parse_constant=_no_number, parse_float=_finite, parse_int=_bounded)
         if not isinstance(value, dict):
             return _unreadable(f"it must be an object, not {_kind(value)}")
         plain = json.dumps(value, ensure_ascii=False).encode(errors="replace")
-        return _ask(endpoint, _body_decoder.decode(plain), request, policy, tenant)
+        return _ask(endpoint, _body_decoder.decode(plain), around)
     except json.JSONDecodeError as error:
         return _unreadable(f"{error.msg} at line {error.lineno}, column {error.colno}")
     except UnicodeDecodeError:  # Python tries UTF-16 and UTF-32 where there are zero bytes
@@ -213,7 +224,8 @@ def _model_of_unknown(data: bytes) -> str | None:
 # --- reading fields ------------------------------------------------------------------------------------------------
 
 
-def _ask(endpoint: Endpoint, body: Body, request: HttpRequest, policy: Policy, tenant: str) -> Ask:
+def _ask(endpoint: Endpoint, body: Body, around: _Around) -> Ask:
+    request, policy, tenant, known_by = around
     headers = request.headers
     if endpoint is Endpoint.EMBEDDINGS:
         return Ask(
@@ -221,6 +233,7 @@ def _ask(endpoint: Endpoint, body: Body, request: HttpRequest, policy: Policy, t
             model=_name(body.model),
             session=_session(headers, body, policy),
             tenant=tenant,
+            known_by=known_by,
             debug=_wants_debug(headers),
             body_bytes=len(request.body),
         )
@@ -249,6 +262,7 @@ def _ask(endpoint: Endpoint, body: Body, request: HttpRequest, policy: Policy, t
         stream=body.stream is True,
         session=_session(headers, body, policy),
         tenant=tenant,
+        known_by=known_by,
         preference=preference,
         preference_unknown=preference is None and bool(preferred),
         debug=_wants_debug(headers),

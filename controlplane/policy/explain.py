@@ -29,7 +29,7 @@ def explain_request(
     if isinstance(identity, Refusal):
         reason = Reason.UNAUTHENTICATED
         return refused(identity, reason, endpoint=endpoint_of(request.method, request.path))
-    ask = parse(request, table.policy, identity.tenant)
+    ask = parse(request, table.policy, identity.tenant, identity.known_by)
     if isinstance(ask, Refusal):
         return refused(ask, Reason.BAD_REQUEST, endpoint=endpoint_of(request.method, request.path))
     return explain(ask, table, None if pinned is None else Pin(pinned), free)

@@ -117,7 +117,7 @@ class Router:
     ) -> tuple[Decision, Answer]:
         if isinstance(request, TooLarge):
             return _refusal(request, _too_large(request.limit), Reason.BODY_TOO_LARGE)
-        ask = parse(request, table.policy, identity.tenant)
+        ask = parse(request, table.policy, identity.tenant, identity.known_by)
         if isinstance(ask, Refusal):
             return _refusal(request, ask, Reason.BAD_REQUEST)
         decision, bill = await self._decide(ask, table, extend)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from controlplane.messages import decision_message
 from controlplane.model import Action, Pressure, QosTier, Reason, Refusal, TierPressure
 from controlplane.policy.access import Identity, identify, key_digest
 from controlplane.policy.ask import parse
@@ -54,12 +55,13 @@ def refused(table: RoutingTable, secret: bytes | None = SECRET, **headers: str) 
 def test_each_key_of_a_tenant_counts_wherever_it_is_shown_and_engines_do_not_see_it(
     header: str, form: str, key: str
 ) -> None:
-    assert known(table(required=True), **{header: form.format(key)}) == Identity("name:acme", (header,))
+    known_by = f"key:{key_digest(key, SECRET)[:12]}"
+    assert known(table(required=True), **{header: form.format(key)}) == Identity("name:acme", (header,), known_by)
 
 
 def test_a_key_shown_twice_is_taken_off_twice_and_a_credential_beside_it_stays() -> None:
     shown = known(table(), authorization=f"Bearer {KEY}", x_api_key=KEY, api_key="engine's")
-    assert shown == Identity("name:acme", ("authorization", "x-api-key"))
+    assert (shown.tenant, shown.taken_off) == ("name:acme", ("authorization", "x-api-key"))
     assert known(table(pass_keys_on=True), x_api_key=KEY).taken_off == ()
 
 
@@ -102,6 +104,18 @@ def test_without_the_secret_nobody_gets_by_with_a_key() -> None:
     assert refused(table(required=True), None).code == "invalid_api_key"
 
 
+def test_a_decision_says_which_key_it_was_and_not_the_key() -> None:
+    """By the beginning of the digest that is listed; of two keys the first one that counts."""
+    rules = table()
+    for key, other in ((KEY, OTHER_KEY), (OTHER_KEY, KEY)):
+        found = known(rules, authorization=f"Bearer {key}", x_api_key=other)
+        ask = parse(make_request({"model": "llama", "messages": []}), rules.policy, found.tenant, found.known_by)
+        decision = decide(ask, rules, None)  # type: ignore[arg-type]
+        assert decision.known_by == f"key:{key_digest(key, SECRET)[:12]}"
+        assert key not in str(decision_message(decision))
+    assert known(rules, authorization="Bearer engine-key").known_by == ""
+
+
 def test_an_identity_shows_no_key() -> None:
     assert KEY not in repr(who(table(), x_api_key=KEY))
     assert UNKNOWN not in repr(who(table(), x_api_key=UNKNOWN))
@@ -133,14 +147,14 @@ def test_a_verified_claim_names_the_tenant_also_one_that_is_not_listed() -> None
 def test_a_header_counts_from_a_trusted_peer(peers: tuple[str, ...], peer: str, trusted: bool) -> None:
     rules = table(known=(), header="X-Tenant", trusted_peers=peers)
     found = known(rules, x_tenant="acme", x_headrace_peer=peer, x_forwarded_for="10.0.0.1")
-    assert found == (Identity("name:acme") if trusted else Identity("", ("x-tenant",)))
+    assert found == (Identity("name:acme", known_by="header") if trusted else Identity("", ("x-tenant",)))
 
 
 def test_a_trusted_header_is_stronger_than_a_claim_and_a_claim_than_a_key() -> None:
     rules = table(header="x-tenant", trusted_peers=("10.0.0.1",))
     shown = {"x_headrace_tenant": "claimed", "x_api_key": KEY, "x_headrace_peer": "10.0.0.1"}
-    assert known(rules, x_tenant="proxied", **shown) == Identity("name:proxied", ("x-api-key",))
-    assert known(rules, **shown) == Identity("name:claimed", ("x-api-key",))
+    assert known(rules, x_tenant="proxied", **shown) == Identity("name:proxied", ("x-api-key",), "header")
+    assert known(rules, **shown) == Identity("name:claimed", ("x-api-key",), "token")
 
 
 # --- models --------------------------------------------------------------------------------------------------------
