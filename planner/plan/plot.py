@@ -29,9 +29,7 @@ def draw(plan: Plan, title: str, file: Path) -> None:
         axes.set_title(title, loc="left", fontsize=10, color="#555555")
         _draw_bounds(axes, plan)
         _draw_lines(axes, plan)
-        axes.set_xlabel(
-            "bound between the two context classes (tokens); on the bars the share of short requests"
-        )
+        axes.set_xlabel("bound between the two context classes (tokens); on the bars the share of short requests")
         axes.set_ylabel("dollars an hour")
         axes.set_ylim(bottom=0, top=1.12 * _highest(plan))
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
