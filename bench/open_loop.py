@@ -1,7 +1,8 @@
 """Sends requests at the times that a schedule says, whatever becomes of those before, and notes what became of each.
 
 Times are counted from when a request was due, not from when it was sent: what the sender is late by is part of them
-(no coordinated omission).
+(no coordinated omission), and told apart as `late`. Each request has a connection of its own, and what comes is read
+as bytes: a client with a pool spends more on a request, with a thousand of them open, than the gateway does.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import httpx
+from urllib.parse import urlsplit
 
 CHAT = "/v1/chat/completions"
-MOST_OPEN = 4000
+GIVE_UP_SECONDS = 600.0
+LONGEST_HEAD = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,8 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """What became of one. Seconds from when it was due; `first` is to the first piece of the answer. `status` is 0 for
-    an answer that broke off. Tokens are the engine's own count, 0 where it gave none."""
+    """What became of one. Seconds from when it was due; `first` is to the first piece of the answer, `late` to when it
+    was sent. `status` is 0 for an answer that broke off. Tokens are the engine's own count, 0 where it gave none."""
 
     due: Due
     status: int
@@ -41,45 +42,94 @@ class Came:
     headers: Mapping[str, str]
     prompt_tokens: int = 0
     output_tokens: int = 0
+    late: float = 0.0
 
 
 async def send(gateway: str, schedule: Sequence[Due]) -> list[Came]:
     """In the order of the schedule."""
-    limits = httpx.Limits(max_connections=MOST_OPEN, max_keepalive_connections=MOST_OPEN)
-    async with httpx.AsyncClient(base_url=gateway, timeout=600.0, limits=limits, trust_env=False) as client:
-        began = time.perf_counter()
-        async with asyncio.TaskGroup() as tasks:
-            sending = []
-            for due in sorted(schedule, key=lambda due: due.at):
-                await asyncio.sleep(began + due.at - time.perf_counter())
-                sending.append(tasks.create_task(_send(client, due, began + due.at)))
-        return [task.result() for task in sending]
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as tasks:
+        sending = []
+        for due in sorted(schedule, key=lambda due: due.at):
+            await asyncio.sleep(began + due.at - time.perf_counter())
+            sending.append(tasks.create_task(_send(gateway, due, began + due.at)))
+    return [task.result() for task in sending]
 
 
-async def _send(client: httpx.AsyncClient, due: Due, at: float) -> Came:
-    body = {**due.body, "stream": True, "stream_options": {"include_usage": True}}
-    status, first = 0, 0.0
-    headers: Mapping[str, str] = {}
-    usage: Mapping[str, int] = {}
+@dataclass(slots=True)
+class _Answer:
+    """As far as it has come. `first` and `sent` by `time.perf_counter`, 0 before."""
+
+    sent: float = 0.0
+    first: float = 0.0
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+async def _send(gateway: str, due: Due, at: float) -> Came:
+    answer = _Answer()
     try:
-        async with client.stream("POST", CHAT, json=body, headers=dict(due.headers)) as answer:
-            headers = dict(answer.headers)
-            async for line in answer.aiter_lines():
-                first = first or time.perf_counter() - at
-                if '"usage": {' in line:
-                    usage = json.loads(line.removeprefix("data: ")).get("usage") or {}
-            status = answer.status_code
-    except httpx.HTTPError:
-        status = 0
+        async with asyncio.timeout(GIVE_UP_SECONDS):
+            await _exchange(gateway, due, answer)
+        text = _dechunked(answer.body) if "transfer-encoding" in answer.headers else answer.body
+        status = answer.status
+    except (OSError, EOFError, ValueError, TimeoutError):
+        status, text = 0, b""
+    usage = next((u for line in text.splitlines() if b'"usage": {' in line and (u := _usage(line))), {})
     return Came(
         due,
         status,
-        first,
+        answer.first - at if answer.first else 0.0,
         time.perf_counter() - at,
-        headers,
+        answer.headers,
         usage.get("prompt_tokens", 0),
         usage.get("completion_tokens", 0),
+        answer.sent - at if answer.sent else 0.0,
     )
+
+
+async def _exchange(gateway: str, due: Due, answer: _Answer) -> None:
+    host = urlsplit(gateway)
+    reader, writer = await asyncio.open_connection(host.hostname, host.port, limit=LONGEST_HEAD)
+    try:
+        writer.write(_request(host.netloc, due))
+        answer.sent = time.perf_counter()
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        answer.status = int(head[0].split(" ")[1])
+        answer.headers |= {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
+        pieces = [await reader.read(1)]
+        answer.first = time.perf_counter()
+        pieces.append(await reader.read())
+        answer.body = b"".join(pieces)
+    finally:
+        writer.close()
+
+
+def _request(host: str, due: Due) -> bytes:
+    body = json.dumps({**due.body, "stream": True, "stream_options": {"include_usage": True}}).encode()
+    head = [f"POST {CHAT} HTTP/1.1", f"host: {host}", "content-type: application/json", "connection: close"]
+    head += [f"content-length: {len(body)}", *(f"{name}: {value}" for name, value in due.headers.items())]
+    return "\r\n".join([*head, "", ""]).encode() + body
+
+
+def _dechunked(body: bytes) -> bytes:
+    """Raises EOFError where the last chunk is missing (https://www.rfc-editor.org/rfc/rfc9112#section-7.1)."""
+    pieces: list[bytes] = []
+    place = 0
+    while True:
+        end = body.find(b"\r\n", place)
+        if end < 0:
+            raise EOFError
+        size = int(body[place:end], 16)
+        if size == 0:
+            return b"".join(pieces)
+        pieces.append(body[end + 2 : end + 2 + size])
+        place = end + 2 + size + 2
+
+
+def _usage(line: bytes) -> dict[str, int]:
+    return json.loads(line.removeprefix(b"data: ")).get("usage") or {}
 
 
 def quantile(values: Sequence[float], share: float) -> float:
