@@ -422,6 +422,7 @@ class Reason(StrEnum):
     SPILLED_UNDER_LOAD = "spilled_under_load"
     WAITING_FOR_ROOM = "waiting_for_room"  # no pool that may serve it has room now
     WAIT_TOO_LONG = "wait_too_long"
+    WOULD_WAIT_TOO_LONG = "would_wait_too_long"  # by how fast those before it go on
     QUEUE_FULL = "queue_full"
     SPOT_PREFERRED = "spot_preferred"  # by its QoS tier
     SPOT_EVICTED = "spot_evicted"  # its QoS tier prefers spot, and pressure, failure or want of room kept it away

@@ -140,6 +140,8 @@ def not_served(waiting: Decision, reason: Reason, seconds: float, retry_after: f
     message = f"No node that serves `{waiting.model}`{kind} {lack}"
     if reason is Reason.QUEUE_FULL:
         message += ", and too many requests wait for it"
+    elif reason is Reason.WOULD_WAIT_TOO_LONG:
+        message += ", and those who wait for it go on too slowly for one more to be served in time"
     else:
         message += f"; the request has waited {seconds:.1f} s"
     return replace(

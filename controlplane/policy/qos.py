@@ -84,7 +84,8 @@ class TierRules:
 
 
 # The limits of KV-cache use are the published ones; the others are where engines that are asked for more than they do
-# begin to be, and where most of their queue is late.
+# begin to be, and where most of their queue is late. A standard request waits for as long as leaves an engine
+# with a full batch time to keep the promise of 5 s; a guaranteed one is rather answered late than refused.
 _GUARANTEED = TierRules(
     elevated_at=Limits(0.95, 32.0, 0.20),
     critical_at=Limits(1.0, 64.0),
@@ -95,7 +96,7 @@ _STANDARD = TierRules(
     elevated_at=Limits(0.70, 8.0, 0.10),
     critical_at=Limits(0.90, 32.0, 0.30),
     when_elevated=Measure.DEGRADE,
-    longest_wait_seconds=20.0,
+    longest_wait_seconds=3.5,
     most_waiting=500,
     retry_after_seconds=10.0,
 )

@@ -6,6 +6,9 @@ another one who waits for the same cluster, and nobody holds up those who wait f
 
 One who is held waits for the pressure to fall and has no claim on room; nobody waits behind him.
 
+Who would wait longer than he may is refused before he has: he can go elsewhere at once, and whoever is let wait is
+likely to be served while that still is of use.
+
 When nothing limits a cluster any more, as when no control plane is heard, all who wait for it go on, in order.
 """
 
@@ -24,6 +27,7 @@ from controlplane.model import QosTier, Reason
 from controlplane.policy.qos import QosRules
 from controlplane.policy.settings import WaitingRules
 from ext_proc.credits import Credits, Spent
+from ext_proc.pace import Pace, ahead_of
 from ext_proc.turns import Claim, Turns
 
 Extend = Callable[[float], Awaitable[None]]
@@ -72,6 +76,7 @@ class Line:
         self._max_wait = max_wait
         self._rules = WaitingRules()
         self._turns = Turns()
+        self._pace = Pace()
         self._waiters: set[_Waiter] = set()
         self._wanted: Counter[str] = Counter()
         self._numbers = 0
@@ -97,6 +102,7 @@ class Line:
                 self._go(waiter)
                 waiter.place.hold(cluster)
                 self._turns.went(waiter)
+                self._pace.went(waiter.claim.tier, cluster, self._clock())
 
     def look_again(self) -> None:
         """Has everyone who waits decide again, since there are other clusters than when he did."""
@@ -148,6 +154,22 @@ class Line:
             return len(self._waiters) >= self._rules.most_waiting
         return sum(waiter.claim.tier is tier for waiter in self._waiters) >= self._turns.rules.of(tier).most_waiting
 
+    def would_wait_too_long(self, claim: Claim, clusters: tuple[str, ...]) -> bool:
+        """Whether one who joined now would be refused in the end. Where too little is known he is let try."""
+        pace = self._pace.per_second(claim.tier, clusters, self._clock())
+        if pace is None:
+            return False
+        alike = (
+            waiter.claim.tenant
+            for waiter in self._waiters
+            if waiter.claim.tier is claim.tier
+            and not waiter.held
+            and not waiter.is_gone
+            and not set(clusters).isdisjoint(waiter.clusters)
+        )
+        ahead = ahead_of(claim.tenant, alike, fair=self._turns.rules is not None)
+        return ahead > pace * self.longest_seconds(claim.tier)
+
     def longest_seconds(self, tier: QosTier) -> float:
         rules = self._turns.rules
         longest = self._rules.longest_seconds if rules is None else rules.of(tier).longest_wait_seconds
@@ -175,6 +197,7 @@ class Line:
         self._waiters.add(waiter)
         if not waiter.held:
             self._wanted.update(waiter.clusters)
+            self._pace.joined(waiter.claim.tier, waiter.clusters)
         self._observer.waiting(len(self._waiters))
         try:
             yield
@@ -182,6 +205,8 @@ class Line:
             self._waiters.discard(waiter)
             if not waiter.turn.done():
                 self._go(waiter)
+            if not waiter.held:
+                self._pace.left(waiter.claim.tier, waiter.clusters)
             self._observer.waiting(len(self._waiters))
 
 
@@ -245,6 +270,9 @@ class Place:
         if not self._number:
             if self._line.is_full(claim.tier):
                 self._refused = Reason.QUEUE_FULL
+                return self._refused
+            if not held_seconds and self._line.would_wait_too_long(claim, clusters):
+                self._refused = Reason.WOULD_WAIT_TOO_LONG
                 return self._refused
             self._number, self._began = self._line.next_number(), self._line.now()
         waiter = _Waiter(self, self._number, self._began, claim, clusters, held=held_seconds > 0)

@@ -219,7 +219,8 @@ async def test_a_dry_run_changes_nothing_and_says_what_it_would_have_done() -> N
 
 
 async def test_what_is_queued_is_held_until_the_pressure_falls() -> None:
-    qos = "mode: enabled, aged_after_seconds: 60, standard: {when_elevated: queue, when_critical: queue}"
+    standard = "{when_elevated: queue, when_critical: queue, longest_wait_seconds: 30}"
+    qos = f"mode: enabled, aged_after_seconds: 60, standard: {standard}"
     async with running_world(qos) as world:
         async with world.drill({"kv_cache_use": 0.8}, standard="elevated"):
 

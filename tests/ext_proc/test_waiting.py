@@ -365,3 +365,84 @@ async def test_a_worker_that_stops_holds_nobody() -> None:
         await until(lambda: made.names == ["held"])
         with made.line.place() as place:
             assert place.patience_seconds == math.inf
+
+
+# --- who would wait too long ----------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def moving_room(rules: QosRules, waiting: int, turns: int) -> AsyncIterator[tuple[Room, list[float]]]:
+    """A line of so many standard requests of one tenant, of which some have gone on, one each second by the clock."""
+    now = [0.0]
+    made = Room(Credits(lambda: now[0]))
+    made.line = Line(made.credits, made.seen, lambda: now[0], max_wait=60.0)
+    made.line.configure(WaitingRules(), rules)
+    made.ship(a=0)
+    for number in range(waiting):
+        await join(made, str(number), QosTier.STANDARD, "many")
+    for count in range(1, turns + 1):
+        now[0] = float(count)
+        made.ship(a=1)
+        await until(lambda count=count: len(made.went) == count)  # type: ignore[misc]
+    try:
+        yield made, now
+    finally:
+        for task in made.tasks:
+            await cancelled(task)
+
+
+def waits_at_most(seconds: float) -> QosRules:
+    return replace(GOVERNED, standard=replace(GOVERNED.standard, longest_wait_seconds=seconds))
+
+
+async def test_who_would_wait_for_longer_than_he_may_is_refused_at_once() -> None:
+    async with moving_room(waits_at_most(4.0), waiting=20, turns=10) as (made, _):  # ten are left, one goes each second
+        await join(made, "late", QosTier.STANDARD, "many")
+        assert made.refused == [("late", Reason.WOULD_WAIT_TOO_LONG)]
+        assert made.seen.outcomes[-1] == "would_wait_too_long"
+
+
+async def test_who_will_be_served_in_time_waits() -> None:
+    async with moving_room(waits_at_most(12.0), waiting=20, turns=10) as (made, _):
+        await join(made, "in time", QosTier.STANDARD, "many")
+        assert made.refused == []
+        assert len(made.line) == 11
+
+
+async def test_one_tenants_long_line_turns_no_other_tenant_away() -> None:
+    async with moving_room(waits_at_most(4.0), waiting=20, turns=10) as (made, _):
+        await join(made, "of few", QosTier.STANDARD, "few")
+        assert made.refused == []
+
+
+async def test_a_better_tier_does_not_count_those_of_a_worse_one() -> None:
+    async with moving_room(waits_at_most(4.0), waiting=20, turns=10) as (made, _):
+        await join(made, "better", QosTier.GUARANTEED, "many")
+        assert made.refused == []
+
+
+async def test_after_few_turns_nobody_is_refused_for_how_fast_the_line_moves() -> None:
+    async with moving_room(waits_at_most(4.0), waiting=20, turns=3) as (made, _):
+        await join(made, "early", QosTier.STANDARD, "many")
+        assert made.refused == []
+
+
+async def test_when_better_tiers_take_all_turns_the_line_is_known_to_stand() -> None:
+    async with moving_room(waits_at_most(4.0), waiting=13, turns=10) as (made, now):  # three are left
+        now[0] = 40.0
+        await join(made, "late", QosTier.STANDARD, "many")
+        assert made.refused == [("late", Reason.WOULD_WAIT_TOO_LONG)]
+
+
+async def test_without_governance_whoever_would_wait_too_long_is_refused_too() -> None:
+    async with moving_room(QosRules(), waiting=50, turns=10) as (made, _):  # forty are left, 30 s they may wait
+        await join(made, "late", QosTier.STANDARD, "few")
+        assert made.refused == [("late", Reason.WOULD_WAIT_TOO_LONG)]
+
+
+async def test_a_line_that_was_empty_begins_anew() -> None:
+    async with moving_room(waits_at_most(4.0), waiting=10, turns=10) as (made, now):
+        now[0] = 1000.0
+        for name in "123456":
+            await join(made, name, QosTier.STANDARD, "many")
+        assert made.refused == []

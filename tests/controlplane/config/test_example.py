@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 
@@ -9,8 +10,10 @@ from controlplane.config.document import parse, spell
 from controlplane.config.load import load
 from controlplane.config.reader import leaves
 from controlplane.config.settings import Settings
+from controlplane.policy.qos import Mode
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "headrace.example.yaml"
+TUNED = EXAMPLE.with_name("qos.tuned.yaml")
 # Thousands of words, which a copied file would freeze.
 LEFT_OUT = {"policy.sensitivity.words", "policy.sensitivity.words_version"}
 
@@ -45,3 +48,10 @@ def test_the_commented_words_of_the_example_are_valid_and_add_to_the_defaults() 
     assert sensitivity.words_version == "acme-1"
     assert sensitivity.words[0].words == ("terraform", "stored procedure")
     assert sensitivity.words[1:] == defaults.words
+
+
+def test_the_tuned_table_of_qos_can_be_used_and_governs() -> None:
+    tuned, default = load(TUNED.read_text(encoding="utf-8"), TUNED.name).policy.qos, Settings().policy.qos
+    assert tuned.mode is Mode.ENABLED
+    assert tuned.best_effort.critical_at == replace(default.best_effort.critical_at, kv_cache_use=None)
+    assert tuned.guaranteed == default.guaranteed
