@@ -96,7 +96,7 @@ def _body(row: Traced, caps: str) -> dict[str, Any]:
 async def run(name: str, due: Sequence[Due], seconds: float) -> dict[str, Any]:
     setups = ARMS[name]
     async with running_system(FREE_PORTS) as system, fleet(system, setups) as urls:
-        came = await send(system.gateway, due)
+        came = await send([system.gateway], due)
         row = figures(came, seconds, sum(setup.engines for setup in setups))
         return {"fleet": name, **row, "preemptions": await preemptions(urls)}
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -45,15 +47,33 @@ class Came:
     late: float = 0.0
 
 
-async def send(gateway: str, schedule: Sequence[Due]) -> list[Came]:
-    """In the order of the schedule."""
+async def send(urls: Sequence[str], schedule: Sequence[Due], *, counted_until: float = math.inf) -> list[Came]:
+    """In the order of the schedule, to these URLs in turn.
+
+    Requests that are due from `counted_until` on keep those before in company: they are not told of, and given up once
+    all others have come.
+    """
     began = time.perf_counter()
-    async with asyncio.TaskGroup() as tasks:
-        sending = []
-        for due in sorted(schedule, key=lambda due: due.at):
+    counted: list[asyncio.Task[Came]] = []
+    company: list[asyncio.Task[Came]] = []
+    all_counted_sent = asyncio.Event()
+
+    async def send_all(tasks: asyncio.TaskGroup) -> None:
+        for url, due in zip(cycle(urls), sorted(schedule, key=lambda due: due.at), strict=False):
+            if due.at >= counted_until:
+                all_counted_sent.set()
             await asyncio.sleep(began + due.at - time.perf_counter())
-            sending.append(tasks.create_task(_send(gateway, due, began + due.at)))
-    return [task.result() for task in sending]
+            task = tasks.create_task(_send(url, due, began + due.at))
+            (counted if due.at < counted_until else company).append(task)
+        all_counted_sent.set()
+
+    async with asyncio.TaskGroup() as tasks:
+        sending = tasks.create_task(send_all(tasks))
+        await all_counted_sent.wait()
+        came = [await task for task in counted]
+        for task in (sending, *company):
+            task.cancel()
+    return came
 
 
 @dataclass(slots=True)
