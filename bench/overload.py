@@ -70,7 +70,7 @@ PUBLISHED = """
 """
 # What docs/qos.md has of it.
 TUNED = (Path(__file__).resolve().parents[1] / "docs" / "qos.tuned.yaml").read_text()
-POLICIES = {"off": "", "published": PUBLISHED, "tuned": TUNED.removeprefix("policy:\n")}
+POLICIES = {"off": "", "published": PUBLISHED, "tuned": TUNED.partition("policy:\n")[2]}
 
 
 def capacity_per_second() -> float:
