@@ -4,8 +4,8 @@
 
 The load and the tuned policy of bench/overload.py, through two filter workers, with sessions in Redis and the ledger in
 PostgreSQL. At the beginning of each period one part gets SIGKILL; databases are away for a third of it, filter and
-control plane are started again by `headrace up`. In the end all requests that got an answer are looked for in the ledger
-by their ids.
+control plane are started again by `headrace up`. In the end all requests that got an answer are looked for by their ids
+in the ledger.
 """
 
 from __future__ import annotations
