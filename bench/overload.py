@@ -21,6 +21,7 @@ import os
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -128,12 +129,18 @@ def tier_row(came: Sequence[Came]) -> dict[str, Any]:
         "shed": _share(len(shed), len(came)),
         "degraded": _share(sum("x-headrace-degraded-to" in each.headers for each in came), len(came)),
         "queued": _share(len(waited), len(came)),
-        "failed": sum(each.status not in {200, 429} for each in came),
+        "failed": _failures(came),
         "TTFT p50/p99": _seconds([each.first for each in answered]),
         "whole p50/p99": _seconds([each.whole for each in answered]),
         "shed after p50/p99": _seconds([each.whole for each in shed]),
         "longest wait": f"{max(waited, default=0.0):.1f}",
     }
+
+
+def _failures(came: Sequence[Came]) -> str:
+    """How many of each status; 0 is an answer that broke off."""
+    found = Counter(each.status for each in came if each.status not in {200, 429})
+    return ", ".join(f"{count} x {status}" for status, count in sorted(found.items())) or "0"
 
 
 def _debug(each: Came) -> dict[str, Any]:
