@@ -100,7 +100,7 @@ _FIRST = (
     _Reading(Assumptions(loaded=True)),
     _Reading(Assumptions(pressed="most", loaded=True)),
 )
-_WAITED_IN_VAIN = frozenset({Reason.WAIT_TOO_LONG, Reason.QUEUE_FULL})
+_WAITED_IN_VAIN = frozenset({Reason.WAIT_TOO_LONG, Reason.WOULD_WAIT_TOO_LONG, Reason.QUEUE_FULL})
 # What is done with a request as it comes or never: who was let wait is not turned away.
 _AT_ONCE = frozenset({Action.REJECT, Action.FALLBACK})
 

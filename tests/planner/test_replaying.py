@@ -54,12 +54,18 @@ def pressed(pool: Pool, signals: Signals, policy: Policy) -> Pool:
 
 
 def recorded(
-    ask: Ask, table: RoutingTable, pin: Pin | None = None, number: int = 0, **how: Any
+    ask: Ask,
+    table: RoutingTable,
+    pin: Pin | None = None,
+    number: int = 0,
+    refused_for: Reason = Reason.WAIT_TOO_LONG,
+    **how: Any,
 ) -> decision_pb2.RecordedDecision:
-    """As the filter decides; who finds no room is taken to wait in vain."""
+    """As the filter decides; who finds no room is not served."""
     decision = decide(ask, table, pin, **how)
     if decision.action is Action.QUEUE:
-        decision = not_served(decision, Reason.WAIT_TOO_LONG, 30.0, 5.0)
+        seconds = 30.0 if refused_for is Reason.WAIT_TOO_LONG else 0.0
+        decision = not_served(decision, refused_for, seconds, 5.0)
     return decision_pb2.RecordedDecision(
         request_id=f"r{number}", time=timestamp(1000.0 + number), decision=decision_message(decision)
     )
@@ -112,7 +118,8 @@ def recordings(draw: st.DrawFn) -> tuple[Mode, list[dict[str, Any]]]:
     busy = draw(st.sets(st.sampled_from([pool.name for pool in POOLS]), max_size=2))
     how = {"free": lambda cluster: cluster.partition("@")[0] not in busy}
     table = make_table(*pools, policy=policy)
-    rows = [recorded(ask, table, pin, **how)]
+    refused_for = draw(st.sampled_from([Reason.WAIT_TOO_LONG, Reason.WOULD_WAIT_TOO_LONG, Reason.QUEUE_FULL]))
+    rows = [recorded(ask, table, pin, refused_for=refused_for, **how)]
     if "fell_back_under_pressure" in {*rows[0].decision.reasons, *rows[0].decision.would_do.reasons}:
         calm = make_table(*(replace(pool, pressures=()) for pool in pools), policy=policy)
         rows += [recorded(replace(ask, model=model), calm, pin, 1, **how) for model in calm.models]
