@@ -26,9 +26,10 @@ class Category(StrEnum):
 class TextCounts(NamedTuple):
     """What a tokenizer's work depends on. ASCII is counted by bytes, all else by characters of each script.
 
-    `capitals` are letters too. `blank_pairs` is how often two blanks stand together (indentation), `joins` how often a
-    letter follows punctuation at once, as in `a.b`; both are counted in a quarter of a text of more than 512 bytes.
-    `total` is in bytes and always exact; the counts of a text of more than 8 KiB are of a sample of it, scaled up.
+    `capitals` are letters too, `marks` the punctuation of CJK. Of what stands together: `blank_pairs` are two blanks,
+    `words` a letter after a blank, `joins` a letter after punctuation (as in `a.b`), `stops` a blank after punctuation,
+    `indents` a blank after a newline, `triples` three digits; these are counted in 2 KiB of a longer text.
+    `total` is in bytes and always exact; the counts of a text of more than 16 KiB are of a sample of it, scaled up.
     """
 
     total: int = 0
@@ -39,12 +40,17 @@ class TextCounts(NamedTuple):
     blanks: int = 0
     newlines: int = 0
     blank_pairs: int = 0
+    words: int = 0
     joins: int = 0
+    stops: int = 0
+    indents: int = 0
+    triples: int = 0
     latin: int = 0
     cyrillic: int = 0
     semitic: int = 0
     indic: int = 0
     symbols: int = 0
+    marks: int = 0
     kana: int = 0
     han: int = 0
     hangul: int = 0
@@ -99,7 +105,7 @@ def categorise(text: TextCounts) -> Category:
     """
     total = text.total
     blanks = text.blanks + text.newlines
-    cjk = 3 * (text.kana + text.han + text.hangul)
+    cjk = 3 * (text.marks + text.kana + text.han + text.hangul)
     ascii_ = text.letters + text.digits + text.punctuation + blanks
     if cjk >= 0.5 * total > 0:
         return Category.CJK

@@ -1,9 +1,10 @@
 """Makes the estimates that filters use out of the statistics, so that nobody teaches too much.
 
-A category's estimate depends on that category's samples alone. Within it each tenant group is one voice: of at most
-`tenant_weight` samples, and weighing less the more it differs from what all others (and the prior) teach. With d the
-configured agreement, W the weight of a group and V that of all others, a group moves the others' estimate by no more
-than d * sqrt(W / V), as the root mean square of the shares over the others' own requests:
+Within a category each tenant group is one voice: of at most `tenant_weight` samples, and weighing less the more it
+differs from what all others (and the prior) teach. The model's other categories together are one more, which weighs no
+more than the category's own and less the more it differs from them; it is no judge of a category's only group. With d
+the configured agreement, W the weight of a group and V that of all others, a group moves the others' estimate by no
+more than d * sqrt(W / V), as the root mean square of the shares over the others' own requests:
 
     Let Q and q be the weighted squares that the others (with the prior) and the group have to lose, b the minimum of Q
     and c that of Q + q. Then Q(c) - Q(b) <= q(b) - q(c) <= q(b) = W * m(b), m being the group's mean square at b, and W
@@ -55,24 +56,31 @@ _RIDGE = tuple((PRIOR_NOISE / spread) ** 2 for spread in PRIOR_SPREADS)
 
 def calibrate(statistics: Statistics, rules: EstimationRules) -> Calibrations:
     """The estimates that the statistics of all replicas, merged, teach."""
-    learned = {
-        (model, Category(name)): _calibration(Category(name), sums, rules)
-        for model, of_model in statistics.models.items()
-        for name, sums in of_model.categories.items()
-    }
+    learned = {}
+    for model, of_model in statistics.models.items():
+        for name, sums in of_model.categories.items():
+            others = [other for key, other in of_model.categories.items() if key != name]
+            learned[model, Category(name)] = _calibration(Category(name), sums, others, rules)
     return Calibrations(MappingProxyType(learned), unlearned(rules).priors)
 
 
-def _calibration(category: Category, sums: CategorySums, rules: EstimationRules) -> Calibration:
+def _calibration(
+    category: Category, sums: CategorySums, others: Sequence[CategorySums], rules: EstimationRules
+) -> Calibration:
     groups = {group: sums.groups[group] for group in sorted(sums.groups)}
     prompt: PromptEstimator
     if rules.estimator is Estimator.RATIO:
         prompt = _ratio(category, [group.ratio for group in groups.values()], sums.samples, rules)
     else:
-        margins = _quantiles({g: s.margins for g, s in groups.items()}, rules.margin_quantile, PRIOR_MARGIN)
+        margins = _margins({g: s.margins for g, s in groups.items()}, rules.margin_quantile)
         linear = [group.linear for group in groups.values()]
+        elsewhere = _total(
+            (group.linear, _share(group.linear, rules.tenant_weight))
+            for other in others
+            for group in other.groups.values()
+        )
         prompt = LinearEstimator(
-            coefficients(linear, trusts(linear, rules)),
+            taught(linear, elsewhere, rules),
             tuple(min(max(margin, 1.0), MOST_MARGIN) for margin in margins),
         )
     outputs = _quantiles({g: s.outputs for g, s in groups.items()}, rules.output_quantile, PRIOR_OUTPUT_TOKENS)
@@ -88,16 +96,41 @@ def coefficients(groups: Sequence[Sums], weights: Sequence[float]) -> tuple[floa
     return tuple(prior + change for prior, change in zip(PRIOR_COEFFICIENTS, solution, strict=True))
 
 
-def trusts(groups: Sequence[Sums], rules: EstimationRules) -> list[float]:
-    """By what factor each group's sums count."""
-    full = [min(1.0, rules.tenant_weight / group.weight) if group.weight > 0 else 0.0 for group in groups]
+def taught(groups: Sequence[Sums], elsewhere: Sums, rules: EstimationRules) -> tuple[float, ...]:
+    """The coefficients that a category's groups teach, and with them what is known `elsewhere`: of the model's other
+    categories, as one voice that is no louder than the category's own."""
+    alone = trusts(groups, rules)
+    own = _total(zip(groups, alone, strict=True))
+    trust = _share(elsewhere, min(rules.tenant_weight, own.weight)) * _agreement(elsewhere, solve(own, _RIDGE), rules)
+    beside = _total([(elsewhere, trust)])
+    together = trusts(groups, rules, beside) if len(groups) > 1 else alone
+    return coefficients([*groups, beside], [*together, 1.0])
+
+
+def trusts(groups: Sequence[Sums], rules: EstimationRules, beside: Sums | None = None) -> list[float]:
+    """By what factor each group's sums count, for others that are known with `beside`."""
+    full = [_share(group, rules.tenant_weight) for group in groups]
     weights = list(full)
     for _ in range(_SWEEPS):
+        before = list(weights)
         for place, group in enumerate(groups):
             others = [pair for at, pair in enumerate(zip(groups, weights, strict=True)) if at != place]
-            off = group.mean_square(solve(_total(others), _RIDGE))
-            weights[place] = full[place] * min(1.0, rules.agreement**2 / off) if off > 0 else full[place]
+            known = solve(_total([*others, (beside, 1.0)] if beside else others), _RIDGE)
+            weights[place] = full[place] * _agreement(group, known, rules)
+        if weights == before:  # as when all agree: another sweep would find the same
+            break
     return weights
+
+
+def _share(sums: Sums, most: float) -> float:
+    """Makes a weight of at most so much of it."""
+    return min(1.0, most / sums.weight) if sums.weight > 0 else 0.0
+
+
+def _agreement(sums: Sums, known: Sequence[float], rules: EstimationRules) -> float:
+    """1 for who agrees with what is known, and the less the more they differ."""
+    off = sums.mean_square(known)
+    return min(1.0, rules.agreement**2 / off) if off > 0 else 1.0
 
 
 def _total(parts: Iterable[tuple[Sums, float]]) -> Sums:
@@ -144,6 +177,26 @@ def _quantiles(groups: Mapping[int, Histogram], share: float, prior: float) -> t
     begun = {group: _between(prior, value, weight) for group, (value, weight) in own.items()}
     common = median(begun.values()) if begun else float(prior)
     return tuple(_between(common, *own[group]) if group in own else common for group in range(TENANT_GROUPS))
+
+
+def _margins(groups: Mapping[int, Histogram], share: float) -> tuple[float, ...]:
+    """A margin for each tenant group: its own, as far as it is known, else the median of the groups' own.
+
+    The quantile is that of the samples and of one more, which came at the prior: so the next request stays within it
+    with the probability promised however few there were (split conformal prediction, arXiv 2107.07511, section 1).
+    """
+    own = {group: _with_one_more(histogram, PRIOR_MARGIN, share) for group, histogram in groups.items()}
+    common = median(own.values()) if own else PRIOR_MARGIN
+    return tuple(
+        _with_one_more(groups[group], common, share) if group in own else common for group in range(TENANT_GROUPS)
+    )
+
+
+def _with_one_more(histogram: Histogram, value: float, share: float) -> float:
+    one = Histogram(histogram.step)
+    one.merge(histogram)
+    one.add(value)
+    return one.quantile(share) or value
 
 
 def _between(prior: float, value: float, weight: float) -> float:

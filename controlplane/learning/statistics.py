@@ -18,7 +18,7 @@ import msgspec
 from controlplane.features import FEATURES, Features
 from controlplane.learning.histogram import Histogram
 from controlplane.learning.least_squares import Sums
-from controlplane.policy.estimator import MOST_BYTES_PER_TOKEN, Calibrations, Estimate, group_of
+from controlplane.policy.estimator import MOST_BYTES_PER_TOKEN, Calibrations, Estimate, chance, group_of
 from controlplane.policy.priors import PRIOR_COEFFICIENTS, PRIOR_RATIOS, PRIORS_VERSION
 from controlplane.policy.settings import EstimationRules
 
@@ -71,7 +71,8 @@ class RatioSums(msgspec.Struct):
 
 
 class GroupSums(msgspec.Struct):
-    """Of one tenant group's requests of one category. `margins` holds tokens by the central estimate of the time."""
+    """Of one tenant group's requests of one category. `margins` holds tokens by the central estimate of the time, their
+    distance from 1 by `chance`, which makes those of short and long requests alike."""
 
     linear: Sums
     ratio: RatioSums
@@ -221,8 +222,8 @@ def fold(
     if known is None:
         known = sums.groups[group] = GroupSums.empty()
     _learn(known, observation, relative, rules, weight)
-    known.margins.scale(1.0 - 1.0 / min(_MARGIN_SAMPLES, 2.0 + sums.samples / 2.0))
-    known.margins.add(_bounded(relative), weight)
+    known.margins.scale(1.0 - 1.0 / min(_MARGIN_SAMPLES, 2.0 + sums.samples))
+    known.margins.add(_bounded(1.0 + (relative - 1.0) / chance(estimate.central)), weight)
     _judge(sums, observation, estimate, thresholds, weight)
     sums.samples += 1
     return True

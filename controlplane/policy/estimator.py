@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import sqrt
 from operator import mul
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -15,6 +16,7 @@ from zlib import crc32
 
 from controlplane.features import Category, Features, Vector
 from controlplane.policy.priors import (
+    CHANCE_TOKENS,
     PRIOR_COEFFICIENTS,
     PRIOR_DEVIATION,
     PRIOR_MARGIN,
@@ -44,9 +46,15 @@ class PromptEstimator(Protocol):
         ...
 
 
+def chance(tokens: float) -> float:
+    """How many times further off the estimate of so many tokens is likely to be than that of a long text; above 1."""
+    return sqrt(1.0 + CHANCE_TOKENS / tokens)
+
+
 @dataclass(frozen=True, slots=True)
 class LinearEstimator:
-    """Tokens per unit of each feature. `margins` are factors of at least 1, by tenant group."""
+    """Tokens per unit of each feature. `margins` are factors of at least 1 for a long text, by tenant group; a short
+    one's are `chance` times as far from 1."""
 
     coefficients: Vector = PRIOR_COEFFICIENTS
     margins: tuple[float, ...] = (PRIOR_MARGIN,) * TENANT_GROUPS
@@ -54,7 +62,7 @@ class LinearEstimator:
     def estimate(self, features: Features, group: int) -> Estimate:
         least = max(1.0, features.text.total / MOST_BYTES_PER_TOKEN)
         central = max(least, sum(map(mul, self.coefficients, features.vector))) + features.token_ids
-        return Estimate(central, central * self.margins[group])
+        return Estimate(central, central * (1.0 + (self.margins[group] - 1.0) * chance(central)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,21 +21,22 @@ _SCRIPT_LEADS = (  # in the order of the fields of `TextCounts`
     range(0xD6, 0xE0),  # Hebrew, Arabic and their neighbours
     range(0xE0, 0xE2),  # India and South-East Asia, Georgian, Ethiopic, Vietnamese vowels
     (0xE2, 0xEE, 0xEF),  # punctuation and signs, full-width forms
-    (0xE3,),  # kana and CJK punctuation
+    (0xE3,),  # kana; CJK punctuation, which is told by its second byte
     range(0xE4, 0xEA),  # CJK ideographs
     range(0xEA, 0xEE),  # hangul
     range(0xF0, 0x100),  # emoji, rare ideographs
 )
+_MARKS = b"\xe3\x80"
 _SCRIPT_CODES = tuple(bytes([0x80 + number]) for number in range(len(_SCRIPT_LEADS)))
 _LOWER = string.ascii_lowercase.encode()
 _CONTINUATIONS = bytes(range(0x80, 0xC0))
 # A text longer than this is counted by a sample of so many bytes: pieces spread over all of it, one at a pseudo-random
 # place in each of as many equal parts, so that no period of the text can hide from them.
-_SAMPLE_BYTES = 8192
-_PIECE_BYTES = 256
-_PIECES = _SAMPLE_BYTES // _PIECE_BYTES
-# Pairs are counted in the first bytes of each stride of a shorter one.
-_PAIRS_BYTES, _PAIRS_STRIDE = 128, 512
+_SAMPLE_BYTES = 16_384
+_PIECES = 32
+# What stands together is counted in so many bytes: those that the pieces begin with.
+_PAIRS_BYTES = 2048
+_PAIRS = (b"  ", b" a", b".a", b". ", b"\n ", b"000")  # in the order of the fields of `TextCounts`
 _PLACES = tuple(number * 0.6180339887498949 % 1.0 for number in range(_PIECES))
 
 
@@ -68,28 +69,29 @@ def count_text(text: str) -> TextCounts:
     """Counts a text's characters by class and script. Lone surrogates, which JSON can hold, count as one byte."""
     data = text.encode(errors="replace")
     total = len(data)
-    if total <= _PAIRS_STRIDE:
+    if total <= _PAIRS_BYTES:
         return TextCounts(total, *_counts(data, data, 1))
+    pieces = _pieces(data, min(total, _SAMPLE_BYTES) // _PIECES)
+    part = b"".join([piece[: _PAIRS_BYTES // _PIECES] for piece in pieces])
     if total <= _SAMPLE_BYTES:
-        part = b"".join([data[start : start + _PAIRS_BYTES] for start in range(0, total, _PAIRS_STRIDE)])
-        return TextCounts(total, *_counts(data, part, total / len(part)))
-    pieces = _pieces(data)
-    counts = _counts(b"".join(pieces), b"".join(pieces[::4]), 4)
+        return TextCounts(total, *_counts(data, part, total / _PAIRS_BYTES))
+    counts = _counts(b"".join(pieces), part, _SAMPLE_BYTES / _PAIRS_BYTES)
     scale = total / _SAMPLE_BYTES
     return TextCounts(total, *[round(count * scale) for count in counts])
 
 
-def _pieces(data: bytes) -> list[bytes]:
+def _pieces(data: bytes, size: int) -> list[bytes]:
     part = len(data) / _PIECES
-    spare = part - _PIECE_BYTES
+    spare = part - size
     starts = [int(number * part + place * spare) for number, place in enumerate(_PLACES)]
-    return [data[start : start + _PIECE_BYTES] for start in starts]
+    return [data[start : start + size] for start in starts]
 
 
 def _counts(data: bytes, part: bytes, scale: float) -> tuple[int, ...]:
-    """The fields of `TextCounts` after `total`; those of pairs are counted in `part` and multiplied by `scale`."""
+    """The fields of `TextCounts` after `total`; those of `_PAIRS` are counted in `part` and multiplied by `scale`."""
     is_ascii = data.isascii()
     if not is_ascii:
+        marks = data.count(_MARKS)
         data = data.translate(None, _CONTINUATIONS)
     # What is commonest is taken out at once, so that the further passes are over a small rest.
     rest = data.translate(_CODES, _LOWER)
@@ -102,12 +104,12 @@ def _counts(data: bytes, part: bytes, scale: float) -> tuple[int, ...]:
         rest.count(b"."),
         rest.count(b" "),
         rest.count(b"\n"),
-        round(codes.count(b"  ") * scale),
-        round(codes.count(b".a") * scale),
+        *[round(codes.count(pair) * scale) for pair in _PAIRS],
     )
     if is_ascii:
         return counts
-    return *counts, *[rest.count(code) for code in _SCRIPT_CODES]
+    *scripts, kana, han, hangul, astral = [rest.count(code) for code in _SCRIPT_CODES]
+    return *counts, *scripts, marks, kana - marks, han, hangul, astral
 
 
 def excerpt(text: str, head: int, tail: int) -> str:

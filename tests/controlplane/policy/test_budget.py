@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from controlplane.features import Category, categorise
 from controlplane.model import Ask, Budget, EstimateSource
 from controlplane.policy.budget import FROM_CLIENT, budget_of, sequence_tokens
-from controlplane.policy.estimator import TENANT_GROUPS, Calibration, Calibrations, RatioEstimator, unlearned
+from controlplane.policy.estimator import TENANT_GROUPS, Calibration, Calibrations, RatioEstimator, chance, unlearned
 from controlplane.policy.priors import PRIOR_MARGIN
 from controlplane.policy.settings import EstimationRules
 from controlplane.policy.text import count_text, cut_data_uris
@@ -87,7 +87,8 @@ def test_the_prompt_is_the_conservative_estimate_and_says_what_it_rests_on() -> 
 def test_before_anything_is_learned_the_estimate_is_the_priors() -> None:
     found = budget(make_chat(PROSE * 10))
     assert (found.rests_on, found.samples, found.output_from) == (EstimateSource.PRIOR, 0, "prior")
-    assert found.prompt_tokens == pytest.approx(found.likely_prompt_tokens * PRIOR_MARGIN, abs=2)
+    likely = found.likely_prompt_tokens
+    assert found.prompt_tokens == pytest.approx(likely * (1 + (PRIOR_MARGIN - 1) * chance(likely)), abs=2)
 
 
 def test_what_is_learned_of_one_category_says_nothing_of_another() -> None:

@@ -13,6 +13,7 @@ from controlplane.policy.estimator import (
     Calibrations,
     LinearEstimator,
     RatioEstimator,
+    chance,
     group_of,
     prior_ratio,
 )
@@ -28,14 +29,20 @@ def linear(**tokens: float) -> LinearEstimator:
 def test_the_linear_estimate_adds_up_what_each_part_costs() -> None:
     features = Features(count_text("ab 12"), messages=2, images=1, token_ids=7)
     estimate = linear(request=3, messages=4, images=100, letters=0.5, digits=2).estimate(features, 0)
-    assert estimate == pytest.approx((3 + 8 + 100 + 1 + 4 + 7, 1.1 * 123))
+    assert estimate == pytest.approx((3 + 8 + 100 + 1 + 4 + 7, 123 * (1 + 0.1 * chance(123))))
 
 
 def test_each_tenant_group_has_its_own_margin() -> None:
     estimator = LinearEstimator(margins=tuple(1 + group / 10 for group in range(TENANT_GROUPS)))
     estimates = [estimator.estimate(Features(count_text(PROSE)), group) for group in range(TENANT_GROUPS)]
     assert len({estimate.central for estimate in estimates}) == 1
-    assert estimates[3].conservative == pytest.approx(1.3 * estimates[3].central)
+    central, conservative = estimates[3]
+    assert conservative == pytest.approx(central * (1 + 0.3 * chance(central)))
+
+
+def test_a_long_text_averages_chance_out() -> None:
+    assert chance(256) == pytest.approx(2**0.5)
+    assert chance(1_000_000) == pytest.approx(1.0, abs=0.001)
 
 
 def test_the_ratio_estimate_divides_bytes() -> None:

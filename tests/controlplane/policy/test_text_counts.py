@@ -16,14 +16,29 @@ from controlplane.policy.text import count_text
         ("", {}),
         (
             "Hello, World 42\n",
-            {"letters": 10, "capitals": 2, "digits": 2, "punctuation": 1, "blanks": 2, "newlines": 1},
+            {
+                "letters": 10,
+                "capitals": 2,
+                "digits": 2,
+                "punctuation": 1,
+                "blanks": 2,
+                "newlines": 1,
+                "words": 1,
+                "stops": 1,
+            },
         ),
-        ("a.b(c, d)", {"letters": 4, "punctuation": 4, "blanks": 1, "joins": 2}),
-        ("    if x:\n", {"letters": 3, "punctuation": 1, "blanks": 5, "newlines": 1, "blank_pairs": 2}),
+        ("a.b(c, d)", {"letters": 4, "punctuation": 4, "blanks": 1, "words": 1, "joins": 2, "stops": 1}),
+        ("    if x:\n", {"letters": 3, "punctuation": 1, "blanks": 5, "newlines": 1, "blank_pairs": 2, "words": 2}),
+        (
+            "if x:\n\ty = 1234",
+            {"letters": 4, "digits": 4, "punctuation": 2, "blanks": 4, "newlines": 1, "words": 2}
+            | {"stops": 1, "indents": 1, "triples": 1},
+        ),
         ("café", {"letters": 3, "latin": 1}),
         ("Привет", {"cyrillic": 6}),
         ("مرحبا", {"semitic": 5}),
         ("नमस्ते", {"indic": 6}),
+        ("今日は。", {"han": 2, "kana": 1, "marks": 1}),
         ("今日は", {"han": 2, "kana": 1}),
         ("안녕", {"hangul": 2}),
         ("“好”", {"symbols": 2, "han": 1}),
@@ -40,7 +55,7 @@ def test_no_character_is_in_two_classes(text: str) -> None:
     assert all(count >= 0 for count in counts)
     ascii_bytes = counts.letters + counts.digits + counts.punctuation + counts.blanks + counts.newlines
     beyond = 2 * (counts.latin + counts.cyrillic + counts.semitic) + 4 * counts.astral
-    beyond += 3 * (counts.indic + counts.symbols + counts.kana + counts.han + counts.hangul)
+    beyond += 3 * (counts.indic + counts.symbols + counts.marks + counts.kana + counts.han + counts.hangul)
     control = sum(char.isascii() and not char.isprintable() and char not in "\n\t" for char in text)
     assert ascii_bytes + beyond + control == counts.total == len(text.encode(errors="replace"))
 
@@ -62,7 +77,7 @@ PIECES = (
 
 @pytest.mark.parametrize("piece", PIECES)
 def test_a_long_text_is_known_by_a_sample_of_it(piece: str) -> None:
-    one, long = count_text(piece), count_text(piece * (60_000 // len(piece.encode())))
+    one, long = (count_text(piece * (size // len(piece.encode()))) for size in (1000, 60_000))
     assert long.total > 50_000
     for name, count, expected in zip(TextCounts._fields, long, one, strict=True):
         share = expected / one.total
