@@ -1,6 +1,6 @@
 """Replays a trace of real requests against one class of engines and against two, through the real system.
 
-    python bench/azure_replay.py TRACE.csv [TRACE.csv ...] [--seconds 90] [--rate 24] [--caps absent]
+    python bench/azure_replay.py TRACE.csv [TRACE.csv ...] [--seconds 90] [--rate 24] [--engines 4] [--caps absent]
 
 The traces are the public Azure LLM inference traces of 2023 (TIMESTAMP, ContextTokens, GeneratedTokens; CC-BY 4.0,
 Patel et al., Splitwise, ISCA 2024), merged by time; a piece from their middle is sped up to `--rate` requests a second.
@@ -9,9 +9,10 @@ cache. Compared are the same number of engines
 
 - `one long`: all set up for 64K tokens with 16 sequences, as token-budget routing's papers have their baseline;
 - `one fitting`: all set up for what the trace needs (16K) with as many sequences as fit then;
-- `two`: some for 8K with 128 sequences, the rest for 64K with 16.
+- `two`: one in four for 64K with 16 sequences, at least one, the rest for 8K with 128.
 
-Nothing here is a GPU: what is measured is how routing and batching work together, not how fast an engine is.
+Nothing here is a GPU: what is measured is how routing and batching work together, not how fast an engine is. `idle` is
+the share of the processors that nobody used meanwhile: near 0 the machine was the bottleneck, and the row says nothing.
 """
 
 from __future__ import annotations
@@ -40,17 +41,20 @@ from support.system import FREE_PORTS, running_system
 BYTES_PER_TOKEN = 4
 WARM_UP_SHARE = 0.2
 CLIENTS_CAP = 1024
+IDLE = 3  # its place in /proc/stat
 
 LONG = Physics(max_sequences=16, token_budget=8192)
 FITTING = replace(LONG, max_sequences=64, token_budget=16_384)
 SHORT = replace(LONG, max_sequences=128, token_budget=16_384)
 
 
-ARMS: dict[str, tuple[Setup, ...]] = {
-    "one long": (Setup(65_536, LONG, 4),),
-    "one fitting": (Setup(16_384, FITTING, 4),),
-    "two": (Setup(8_192, SHORT, 3), Setup(65_536, LONG, 1)),
-}
+def arms(engines: int) -> dict[str, tuple[Setup, ...]]:
+    large = max(1, engines // 4)
+    return {
+        "one long": (Setup(65_536, LONG, engines),),
+        "one fitting": (Setup(16_384, FITTING, engines),),
+        "two": (Setup(8_192, SHORT, engines - large), Setup(65_536, LONG, large)),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +97,20 @@ def _body(row: Traced, caps: str) -> dict[str, Any]:
     }
 
 
-async def run(name: str, due: Sequence[Due], seconds: float) -> dict[str, Any]:
-    setups = ARMS[name]
+def processor_times() -> list[int]:
+    """Of all processors together since the machine started, by what they did (proc_stat(5)): user, nice, system, idle,
+    iowait, irq, softirq, steal."""
+    return [int(value) for value in Path("/proc/stat").read_text("ascii").split(maxsplit=9)[1:9]]
+
+
+async def run(name: str, setups: Sequence[Setup], due: Sequence[Due], seconds: float) -> dict[str, Any]:
     async with running_system(FREE_PORTS) as system, fleet(system, setups) as urls:
+        before = processor_times()
         came = await send([system.gateway], due)
+        spent = [after - begin for after, begin in zip(processor_times(), before, strict=True)]
+        idle = spent[IDLE] / sum(spent)
         row = figures(came, seconds, sum(setup.engines for setup in setups))
-        return {"fleet": name, **row, "preemptions": await preemptions(urls)}
+        return {"fleet": name, **row, "preemptions": await preemptions(urls), "idle": round(idle, 2)}
 
 
 def figures(came: Sequence[Came], seconds: float, engines: int) -> dict[str, Any]:
@@ -128,13 +140,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=90.0)
     parser.add_argument("--rate", type=float, default=24.0, help="requests a second")
     parser.add_argument("--caps", choices=("absent", "actual", "high"), default="absent")
-    parser.add_argument("--fleets", nargs="*", default=list(ARMS), choices=list(ARMS))
+    parser.add_argument("--engines", type=int, default=4, help="of each fleet, at least 2")
+    parser.add_argument("--fleets", nargs="*", default=list(arms(4)), choices=list(arms(4)))
     given = parser.parse_args()
     due = schedule(read_traces(given.traces), given.seconds, given.rate, given.caps)
     print(f"{len(due)} requests in {given.seconds:g} s, client's cap: {given.caps}")
     for name in given.fleets:
         began = time.monotonic()
-        print(json.dumps(asyncio.run(run(name, due, given.seconds))), f"({time.monotonic() - began:.0f} s)", flush=True)
+        row = asyncio.run(run(name, arms(given.engines)[name], due, given.seconds))
+        print(json.dumps(row), f"({time.monotonic() - began:.0f} s)", flush=True)
 
 
 if __name__ == "__main__":
