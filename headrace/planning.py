@@ -26,8 +26,9 @@ from planner.plan.configuration import configuration
 from planner.plan.document import document
 from planner.plan.planning import Plan, Planner
 from planner.plan.search import Asked
+from planner.plan.trial import Trials
 from planner.sizing.pools import Targets
-from planner.workload.arrivals import at_rate, interarrival_cv
+from planner.workload.arrivals import at_rate, busy_rate
 from planner.workload.caps import CapPolicy, capped
 from planner.workload.reading import read_traces
 from planner.workload.shipped import NAMES, shipped
@@ -58,6 +59,7 @@ class Wishes:
     served: str
     requests: int
     seed: int
+    simulate: bool
 
 
 def run(wishes: Wishes, *, json_file: Path | None, png_file: Path | None, yaml_file: Path | None) -> None:
@@ -65,14 +67,18 @@ def run(wishes: Wishes, *, json_file: Path | None, png_file: Path | None, yaml_f
     workload = read_workload(wishes)
     asked = Asked(
         rate=workload.requests_per_second,
-        arrival_cv2=interarrival_cv(workload) ** 2,
+        busy_rate=busy_rate(workload),
         engines=engines(wishes, float(workload.total_tokens.mean())),
         targets=Targets(wishes.ttft_seconds, wishes.tpot_seconds, wishes.utilisation, wishes.availability),
         context=wishes.context,
         dollars_per_kwh=wishes.dollars_per_kwh,
     )
-    with _progress() as told:
-        plan = Planner(asked, workload, wishes.classes, wishes.tolerant).plan(told)
+    planner = Planner(asked, workload, wishes.classes, wishes.tolerant)
+    with _progress("context classes") as told:
+        plan = by_formulas = planner.plan(told)
+    if wishes.simulate:
+        with _progress("fleets simulated") as told:
+            plan = planner.tried(plan, Trials(workload, asked.targets, wishes.tolerant, wishes.seed), told)
     about = _about(wishes, workload, plan)
     terminal.show(console(), plan, about)
     if json_file is not None:
@@ -81,7 +87,7 @@ def run(wishes: Wishes, *, json_file: Path | None, png_file: Path | None, yaml_f
     if yaml_file is not None:
         yaml_file.write_text(configuration(plan.fleet, wishes.model), encoding="utf-8")
     if png_file is not None:
-        plot.draw(plan, about[0], png_file)
+        plot.draw(by_formulas, about[0], png_file)
 
 
 def read_workload(wishes: Wishes) -> Workload:
@@ -155,8 +161,8 @@ def _about(wishes: Wishes, workload: Workload, plan: Plan) -> Sequence[str]:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    columns = TextColumn("context classes"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    columns = TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
 

@@ -1,1 +1,1 @@
-"""What helps to plan a fleet and its policy. So far: `quality`, what the quantized tier's answers lose."""
+"""What helps to plan a fleet and its policy: what it will need, and what the quantized tier's answers lose."""

@@ -70,6 +70,7 @@ def plan(
     served: Annotated[str, typer.Option(help="The model's name in that file; without it, the model.")] = "",
     requests: Annotated[int, typer.Option(min=1000, help="How many are drawn from a summary.")] = 30_000,
     seed: Annotated[int, typer.Option(min=0, help="Of what is drawn.")] = 1,
+    simulate: Annotated[bool, typer.Option(help="Try the best few in the simulator, and correct them by it.")] = True,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the plan as JSON.")] = None,
     png_file: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Write costs as a picture.")] = None,
     yaml_file: Annotated[
@@ -107,6 +108,7 @@ def plan(
             served=served or model,
             requests=requests,
             seed=seed,
+            simulate=simulate,
         ),
         json_file=json_file,
         png_file=png_file,

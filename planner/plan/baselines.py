@@ -19,7 +19,7 @@ PAPERS_CONTEXT = 65_536
 def of_papers(asked: Asked, everything: Part) -> PlannedFleet | None:
     """The cheapest single pool as in the papers: a context of 64K, though no request needs it, and as many sequences as
     hold it whole."""
-    needs = demand(everything.workload, asked.rate, asked.arrival_cv2, _chunk(asked))
+    needs = demand(everything.workload, asked.busy_rate, 1.0, _chunk(asked))
     found = []
     for engine in asked.engines[FormatTier.FULL]:
         context = min(PAPERS_CONTEXT, engine.max_context)

@@ -42,8 +42,10 @@ def _engines(pool: PlannedPool, model: str) -> Iterator[str]:
     kind = f"{pool.size.instances} x {engine.name}"
     yield ""
     yield f"# {kind}: {pool.tier}, requests of {pool.above + 1} to {pool.up_to} tokens, {pool.share:.1%} of all"
-    yield f"#   vllm serve {model} --tensor-parallel-size {engine.gpus} --max-model-len {engine.max_context}" + (
-        f" --max-num-seqs {engine.max_sequences}{_VLLM_FORMATS.get(engine.quantization, '')}"
+    yield f"#   vllm serve {model} --tensor-parallel-size {engine.gpus} --max-model-len {engine.max_context}"
+    yield (
+        f"#     --max-num-seqs {engine.max_sequences} --max-num-batched-tokens {pool.size.token_budget}"
+        f"{_VLLM_FORMATS.get(engine.quantization, '')}"
     )
     yield f"#   headrace node --engine-url http://127.0.0.1:8000 --format {_NODE_FORMATS[engine.quantization]}" + (
         f" --max-sequences {engine.max_sequences}"

@@ -20,6 +20,7 @@ def document(plan: Plan) -> dict[str, Any]:
             "utilisation": targets.utilisation,
             "availability": targets.availability,
         },
+        "simulated": plan.is_tried,
         "fleet": _fleet(plan.fleet),
         "others": [_fleet(fleet) for fleet in plan.others],
         "baselines": {
@@ -60,6 +61,7 @@ def _pool(pool: PlannedPool) -> dict[str, Any]:
         "gpus_each": size.engine.gpus,
         "max_context": size.engine.max_context,
         "max_sequences": size.engine.max_sequences,
+        "token_budget": size.token_budget,
         "dollars_per_hour": size.dollars_per_hour,
         "busy": size.busy,
         "ttft_p99_seconds": size.ttft_seconds,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from controlplane.errors import HeadraceError
 from controlplane.model import FormatTier
@@ -12,11 +12,14 @@ from planner.plan import baselines
 from planner.plan.fleet import PlannedFleet
 from planner.plan.parts import Part, by_verdict, whole
 from planner.plan.search import Asked, Search
+from planner.plan.trial import Trials
 from planner.workload.workload import Workload
 
 # A fleet of more pools has to be cheaper by this share: each further pool is one more thing to run, and estimates are
 # not as exact as that.
 WORTHWHILE = 0.02
+# Fleets of each kind that are tried in the simulator.
+RIVALS = 3
 
 
 class NoFleetError(HeadraceError):
@@ -37,7 +40,7 @@ class ClosedForm:
 class Plan:
     """`fleet` is the one to take, `others` are the further ones that were found, the cheapest first. `honest` and
     `papers` are single pools, None where none meets the targets. `by_bound` are the cheapest fleets of two classes for
-    each bound, all on full engines."""
+    each bound, all on full engines. The instances of all but these are as formulas say, or as tried if `is_tried`."""
 
     asked: Asked
     fleet: PlannedFleet
@@ -46,6 +49,7 @@ class Plan:
     papers: PlannedFleet | None
     by_bound: tuple[tuple[int, PlannedFleet], ...]
     closed_form: ClosedForm | None
+    is_tried: bool = False
 
     def saving(self, baseline: PlannedFleet | None) -> float | None:
         """The share of the baseline's cost that the fleet saves; None without one."""
@@ -106,6 +110,53 @@ class Planner:
             by_bound=by_bound,
             closed_form=_closed_form(by_bound, kwh),
         )
+
+    def tried(self, plan: Plan, trials: Trials, told: Callable[[int, int], None] = lambda done, of: None) -> Plan:
+        """The plan by what the simulator finds of the best few fleets, each with engines of several sizes: where
+        requests come in bursts, few large instances may do with fewer GPUs than formulas say. Raises NoFleetError."""
+        alone = list(self._rivals(self.searches()[:1], 1))[:RIVALS]
+        classes = len(plan.fleet.bounds) + 1
+        both = len({pool.tier for pool in plan.fleet.pools}) > 1
+        shaped = [] if classes == 1 and not both else list(self._rivals(self.searches()[-1:], classes))[:RIVALS]
+        of_papers = [plan.papers] if plan.papers is not None else []
+        fits: list[PlannedFleet | None] = []
+        for number, fleet in enumerate((*alone, *shaped, *of_papers)):
+            fits.append(trials.fit(fleet))
+            told(number + 1, len(alone) + len(shaped) + len(of_papers))
+        kwh = self.asked.dollars_per_kwh
+        singles = sorted((fit for fit in fits[: len(alone)] if fit is not None), key=lambda fit: fit.cost(kwh))
+        several = [fit for fit in fits[len(alone) : len(alone) + len(shaped)] if fit is not None]
+        if not singles and not several:
+            raise NoFleetError(
+                "no fleet that formulas found meets the targets when it is simulated; allow longer times"
+            )
+        fleet = simplest([*singles, *several], kwh)
+        return replace(
+            plan,
+            fleet=fleet,
+            others=tuple(
+                sorted((each for each in (*singles, *several) if each != fleet), key=lambda each: each.cost(kwh))
+            ),
+            honest=singles[0] if singles else None,
+            papers=fits[-1] if of_papers else None,
+            is_tried=True,
+        )
+
+    def _rivals(self, searches: Sequence[Search], classes: int) -> Iterable[PlannedFleet]:
+        """The cheapest fleet of so many classes of all engines, then of those of 2 GPUs and more, and so on, the
+        cheapest first; those of equal engines once."""
+        sizes = sorted({engine.gpus for engines in self.asked.engines.values() for engine in engines})
+        found: dict[tuple[str, ...], PlannedFleet] = {}
+        for search in searches:
+            for size in sizes:
+                engines = {
+                    tier: [engine for engine in engines if engine.gpus >= size]
+                    for tier, engines in self.asked.engines.items()
+                }
+                fleet = Search(replace(self.asked, engines=engines), search.parts).best(classes)
+                if fleet is not None:
+                    found.setdefault(tuple(pool.size.engine.name for pool in fleet.pools), fleet)
+        return sorted(found.values(), key=lambda fleet: fleet.cost(self.asked.dollars_per_kwh))
 
     def _why_none(self, everything: Part) -> str:
         engines: Sequence[EngineModel] = self.asked.engines[FormatTier.FULL]

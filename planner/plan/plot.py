@@ -1,4 +1,7 @@
-"""What fleets cost by where two context classes part, as a picture, for the extra `plots`."""
+"""What fleets cost by where two context classes part, as a picture, for the extra `plots`.
+
+By formulas, so that all fleets of a picture are reckoned alike: not every bound can be simulated in time.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def draw(plan: Plan, title: str, file: Path) -> None:
         figure = Figure(figsize=_INCHES, layout="constrained")
         figure.suptitle(_conclusion(plan), x=0.01, ha="left", fontsize=14, fontweight="bold")
         axes = figure.subplots()
-        axes.set_title(title, loc="left", fontsize=10, color="#555555")
+        axes.set_title(f"{title}; by formulas", loc="left", fontsize=10, color="#555555")
         _draw_bounds(axes, plan)
         _draw_lines(axes, plan)
         axes.set_xlabel("bound between the two context classes (tokens); on the bars the share of short requests")
@@ -50,8 +53,8 @@ def _draw_bounds(axes: Axes, plan: Plan) -> None:
     places = range(len(plan.by_bound))
     short = [_cost(fleet, bound) for bound, fleet in plan.by_bound]
     long = [fleet.dollars_per_hour - below for (_, fleet), below in zip(plan.by_bound, short, strict=True)]
-    axes.bar(places, short, color=_SHORT, width=0.7, label="short pool")
-    axes.bar(places, long, bottom=short, color=_LONG, width=0.7, label="long pool")
+    axes.bar(places, short, color=_SHORT, width=0.7, label="two full pools: short")
+    axes.bar(places, long, bottom=short, color=_LONG, width=0.7, label="two full pools: long")
     for place, (bound, fleet) in enumerate(plan.by_bound):
         alpha = sum(pool.share for pool in fleet.pools if pool.up_to == bound)
         axes.annotate(

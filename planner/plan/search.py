@@ -24,11 +24,11 @@ CANDIDATES = tuple(int(size * step) for size in (512 * 2**power for power in ran
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is planned for: `rate` requests a second whose times between have the squared coefficient of variation
-    `arrival_cv2`, `engines` to choose from by tier, and a context of at least `context` tokens."""
+    """What is planned for: `rate` requests a second, `busy_rate` when there are many, `engines` to choose from by tier,
+    and a context of at least `context` tokens."""
 
     rate: float
-    arrival_cv2: float
+    busy_rate: float
     engines: Mapping[FormatTier, Sequence[EngineModel]]
     targets: Targets
     context: int = 0
@@ -123,9 +123,7 @@ class Search:
         demands: dict[int, Demand] = {}
         for engine in self.asked.engines.get(part.tier, ()):
             if engine.chunk_tokens not in demands:
-                demands[engine.chunk_tokens] = demand(
-                    taken, share * self.asked.rate, self.asked.arrival_cv2, engine.chunk_tokens
-                )
+                demands[engine.chunk_tokens] = demand(taken, share * self.asked.busy_rate, 1.0, engine.chunk_tokens)
             size = size_pool(engine, demands[engine.chunk_tokens], context, self.asked.targets)
             if size is not None:
                 yield size

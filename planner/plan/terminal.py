@@ -21,7 +21,9 @@ def show(console: Console, plan: Plan, about: Sequence[str]) -> None:
     for line in about:
         console.print(escape(line), highlight=False)
     console.print()
-    _show_fleet(console, plan.fleet)
+    _show_fleet(console, plan)
+    told = "as simulated, routed by the policy's own decisions" if plan.is_tried else "by formulas, not simulated"
+    console.print(f"[dim]instances and times {told}[/]", highlight=False)
     console.print()
     for line in _comparisons(plan):
         console.print(line, highlight=False)
@@ -30,7 +32,8 @@ def show(console: Console, plan: Plan, about: Sequence[str]) -> None:
         _show_closed_form(console, plan)
 
 
-def _show_fleet(console: Console, fleet: PlannedFleet) -> None:
+def _show_fleet(console: Console, plan: Plan) -> None:
+    fleet = plan.fleet
     table = Table(box=None, pad_edge=False, header_style="bold", show_footer=len(fleet.pools) > 1)
     total = fleet.kilowatts
     columns = (
@@ -45,7 +48,7 @@ def _show_fleet(console: Console, fleet: PlannedFleet) -> None:
         ("kW", "?" if total is None else f"{total:.1f}"),
         ("busy", ""),
         ("TTFT P99", ""),
-        ("TPOT", ""),
+        ("TPOT P99" if plan.is_tried else "TPOT", ""),
     )
     for name, footer in columns:
         left = name in {"tier", "tokens", "engines"}

@@ -19,6 +19,7 @@ from planner.sizing.erlang import wait_quantile
 # Standard deviations above the mean use of the KV cache that it has room for: beyond it is one moment in a hundred.
 _KV_DEVIATIONS = 2.33
 _NEGLIGIBLE = 1e-6
+_NO_BUDGET = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +36,17 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class PoolSize:
-    """`engine` as it is to be started, `instances` of it. `busy` is the share of the servers in use, `ttft_seconds`
-    what 99% do not wait longer for, `tpot_seconds` of an instance with all sequences running."""
+    """`engine` as it is to be started, `instances` of it, with at most `token_budget` tokens computed in an iteration
+    (vLLM's `max_num_batched_tokens`), which keeps long prompts from holding up all others. `busy` is the share of the
+    sequences that run, `ttft_seconds` what 99% do not wait longer for, `tpot_seconds` of an instance with all sequences
+    running."""
 
     engine: EngineModel
     instances: int
     busy: float
     ttft_seconds: float
     tpot_seconds: float
+    token_budget: int
 
     @property
     def gpus(self) -> int:
@@ -91,7 +95,15 @@ def size_pool(engine: EngineModel, demand: Demand, context: int, targets: Target
         busy=load / instances,
         ttft_seconds=ttft(instances),
         tpot_seconds=token,
+        token_budget=token_budget(engine, targets),
     )
+
+
+def token_budget(engine: EngineModel, targets: Targets) -> int:
+    """As many tokens as are computed within the time per token, and a whole chunk at least."""
+    if engine.seconds_per_token <= 0:
+        return _NO_BUDGET
+    return min(_NO_BUDGET, max(engine.chunk_tokens, int(targets.tpot_seconds / engine.seconds_per_token)))
 
 
 def sequences_at_once(engine: EngineModel, demand: Demand, targets: Targets) -> int:

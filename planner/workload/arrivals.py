@@ -12,6 +12,9 @@ import numpy as np
 
 from planner.workload.workload import Floats, Workload
 
+_SPAN_SECONDS = 10.0
+_P99_DEVIATIONS = 2.33
+
 
 def poisson(requests: int, per_second: float, dice: np.random.Generator) -> Floats:
     """Seconds of arrival, ascending from the first of the process."""
@@ -44,3 +47,16 @@ def interarrival_cv(workload: Workload) -> float:
     between = np.diff(workload.arrival_seconds)
     mean = float(between.mean()) if between.size else 0.0
     return float(between.std()) / mean if mean > 0 else 1.0
+
+
+def busy_rate(workload: Workload) -> float:
+    """Requests a second when there are many: the mean over spans of ten seconds, and 2.33 standard deviations more.
+
+    What a Poisson process of the same rate varies by is left out of these, since queueing formulas have it.
+    """
+    if workload.seconds < 2 * _SPAN_SECONDS:
+        return workload.requests_per_second
+    spans = int(workload.seconds / _SPAN_SECONDS)
+    counts, _ = np.histogram(workload.arrival_seconds, bins=spans, range=(0.0, spans * _SPAN_SECONDS))
+    beyond_poisson = max(float(counts.var()) - float(counts.mean()), 0.0)
+    return float(counts.mean() + _P99_DEVIATIONS * np.sqrt(beyond_poisson)) / _SPAN_SECONDS

@@ -17,6 +17,7 @@ from planner.plan.document import document
 from planner.plan.parts import budgets_of, by_verdict, whole
 from planner.plan.planning import NoFleetError, Plan, Planner, simplest
 from planner.plan.search import Asked, Search
+from planner.plan.trial import Trials, next_instances
 from planner.sizing.pools import Targets
 from planner.workload.caps import CapPolicy, capped
 from planner.workload.shipped import shipped
@@ -40,12 +41,12 @@ def agents() -> Workload:
 
 
 def asked(**others: object) -> Asked:
-    return Asked(rate=100.0, arrival_cv2=1.0, engines=ENGINES, targets=Targets(), **others)  # type: ignore[arg-type]
+    return Asked(rate=100.0, busy_rate=100.0, engines=ENGINES, targets=Targets(), **others)  # type: ignore[arg-type]
 
 
 def patient() -> Asked:
     """Agents' prompts take seconds to read."""
-    return Asked(rate=100.0, arrival_cv2=1.0, engines=ENGINES, targets=Targets(ttft_seconds=15.0))
+    return Asked(rate=100.0, busy_rate=100.0, engines=ENGINES, targets=Targets(ttft_seconds=15.0))
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +155,7 @@ def test_paid_energy_counts(azure: Workload) -> None:
 
 
 def test_targets_that_nobody_meets_are_told(azure: Workload) -> None:
-    hard = Asked(100.0, 1.0, ENGINES, Targets(tpot_seconds=0.001))
+    hard = Asked(100.0, 100.0, ENGINES, Targets(tpot_seconds=0.001))
 
     with pytest.raises(NoFleetError, match="allow longer times"):
         Planner(hard, azure, classes=1).plan()
@@ -164,7 +165,7 @@ def test_requests_longer_than_any_engine_are_told(azure: Workload) -> None:
     small = {FULL: [engine("Llama-3-70B", "H100", 4).limited(4096, 256)]}
 
     with pytest.raises(NoFleetError, match="hold 4096 at most"):
-        Planner(Asked(100.0, 1.0, small, Targets()), azure, classes=1).plan()
+        Planner(Asked(100.0, 100.0, small, Targets()), azure, classes=1).plan()
 
 
 def test_every_class_of_contexts_that_is_looked_at_is_told_of(azure: Workload) -> None:
@@ -172,6 +173,25 @@ def test_every_class_of_contexts_that_is_looked_at_is_told_of(azure: Workload) -
     Planner(asked(), azure, classes=3).plan(lambda done, of: told.append((done, of)))
 
     assert told[-1][0] == told[-1][1] == len(told)
+
+
+@pytest.mark.parametrize("enough", [1, 2, 3, 10, 29, 200])
+@pytest.mark.parametrize("start", [1, 9, 40])
+def test_instances_are_tried_until_the_fewest_that_meet_the_targets_are_found(enough: int, start: int) -> None:
+    count, missing, meeting, rounds = start, 0, 0, 0
+    while True:
+        rounds += 1
+        if count >= enough:
+            meeting = min(meeting or count, count)
+        else:
+            missing = max(missing, count)
+        following = next_instances(count, missing, meeting)
+        if following == count == meeting:
+            break
+        count = following
+        assert rounds < 60
+
+    assert count == enough
 
 
 @pytest.mark.parametrize("classes", [1, 2, 3])
@@ -183,6 +203,22 @@ def test_the_configuration_is_one_that_headrace_takes(agents: Workload, classes:
 
     assert tuple(each.max_context for each in settings.policy.context_classes) == (*fleet.bounds, None)
     assert text.count("vllm serve") == len(fleet.pools)
+
+
+def test_a_plan_is_corrected_by_what_the_simulator_finds(azure: Workload, plan: Plan) -> None:
+    few = azure.select(np.arange(len(azure)) < 1500)
+    planner = Planner(asked(), few, classes=1, tolerant=0.6)
+    told: list[tuple[int, int]] = []
+    tried = planner.tried(planner.plan(), Trials(few, Targets(), 0.6, seed=1), lambda done, of: told.append((done, of)))
+
+    assert tried.is_tried
+    assert told[-1][0] == told[-1][1] == len(told)
+    assert tried.honest is not None
+    for pool in (*tried.fleet.pools, *tried.honest.pools):
+        assert 0 < pool.size.ttft_seconds <= 2.0
+        assert 0 < pool.size.tpot_seconds <= 0.080
+    again = planner.tried(planner.plan(), Trials(few, Targets(), 0.6, seed=1))
+    assert again.fleet == tried.fleet
 
 
 def test_a_document_and_a_picture_are_made_of_a_plan(plan: Plan, tmp_path: Path) -> None:

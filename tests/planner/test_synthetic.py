@@ -76,6 +76,14 @@ def test_gamma_arrivals_have_their_rate_and_their_variation() -> None:
     assert arrivals.interarrival_cv(bursty) == pytest.approx(3, rel=0.05)
 
 
+def test_the_busy_rate_of_poisson_arrivals_is_near_their_mean_and_that_of_bursts_above_it() -> None:
+    workload = drawn("lmsys", 20_000)
+    bursty = arrivals.arriving(workload, arrivals.gamma(len(workload), 10.0, 6.0, np.random.default_rng(3)))
+
+    assert arrivals.busy_rate(workload) == pytest.approx(10, rel=0.1)
+    assert arrivals.busy_rate(bursty) > 15
+
+
 def test_scaling_keeps_bursts() -> None:
     workload = drawn("lmsys", 2000)
     faster = arrivals.at_rate(workload, 100.0)
