@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import cProfile
-import gc
 import os
 import random
 import signal
@@ -46,6 +45,7 @@ from ext_proc.pins import MemoryPins
 from ext_proc.router import Router
 from ext_proc.transport import SERVICE, GrpcAioTransport, NewTransport
 from ext_proc.waiting import Extend, Line
+from headrace.allocation import set_for_bodies
 from headrace_protos.envoy.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
 from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as messages
 
@@ -130,8 +130,7 @@ def _filter(transport: str, answer: str, profile: str = "") -> Iterator[tuple[in
 
 
 async def _serve(transport: str, answer: str, address: str) -> None:
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    set_for_bodies()
     answering = _constant if answer == "constant" else _router().answer
     served = TRANSPORTS[transport](address, answering, _unused, max_body_bytes=MAX_BODY)
     stop = asyncio.Event()

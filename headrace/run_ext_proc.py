@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import random
 import socket
@@ -17,6 +16,7 @@ from ext_proc.redis_debts import RedisDebts
 from ext_proc.redis_pins import RedisPins
 from ext_proc.server import FilterServer
 from ext_proc.transport import GrpcAioTransport
+from headrace.allocation import set_for_bodies
 from headrace.credentials import control_planes, filter_keys, redis_access
 from headrace.one_machine import next_port
 from headrace.probes import probes
@@ -30,10 +30,7 @@ async def run_ext_proc(settings: Settings, worker: int) -> None:
     With several workers each has an address of its own in `ext_proc.advertise`; the first has the health and metrics
     ports as configured, and each further one the next ports.
     """
-    # A body of millions of empty lists makes millions of objects, none of them garbage: with Python's own thresholds
-    # all are looked at again and again, which doubles the time that the worker answers nobody else.
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    set_for_bodies()
     metrics = new_metrics()
     with telemetry(settings.telemetry, "ext-proc"):
         async with stop_requested() as stop:
