@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 from peers.direct import DIRECT
 from peers.headrace import HEADRACE, HEADRACE_GRPC_AIO
 from peers.litellm import LITELLM
@@ -11,15 +9,11 @@ from peers.plain_envoy import PLAIN_ENVOY
 from peers.sglang_router import SGLANG_ROUTER, SGLANG_ROUTER_ROUND_ROBIN
 from peers.vllm_router import VLLM_ROUTER, VLLM_ROUTER_ROUND_ROBIN
 
-from controlplane.config.settings import ExtProcSettings
-
-HAS_TRANSPORTS = any(field.name == "transport" for field in fields(ExtProcSettings))
-
 CONTESTANTS = (
     DIRECT,
     PLAIN_ENVOY,
     HEADRACE,
-    *([HEADRACE_GRPC_AIO] if HAS_TRANSPORTS else []),
+    HEADRACE_GRPC_AIO,
     VLLM_ROUTER,
     VLLM_ROUTER_ROUND_ROBIN,
     SGLANG_ROUTER,

@@ -31,9 +31,9 @@ _PARAGRAPHS = (
     f"{TOKENS} tokens {GAP_MS:g} ms apart. The load generator (`bench/native/load.c`) sends many different prompts of "
     "four kinds of tasks and temperatures. In the mixed set 80% have 2 KB, 18% 50 KB and 2% 500 KB.",
     "Every contestant stands before the same two engines. Headrace is what `headrace up` starts, with its defaults: "
-    "policy, ledger and feedback are on, sessions are kept in memory. One engine is registered as bf16 and one as "
-    "int4-awq, so that each request is judged and led by what it asks. The other routers only balance; both are "
-    "cache-aware by default.",
+    "policy, ledger and feedback are on, sessions are kept in memory. Where nothing else is said its filter runs on "
+    "`ext_proc.transport: h2`. One engine is registered as bf16 and one as int4-awq, so each request is judged and "
+    "led by what it asks. The other routers only balance; both are cache-aware by default.",
     "The contestants take turns, and each round begins with another one. A turn is repeated if other programs or "
     f"machines took more than {BUSIEST:.0%} of the processors. The engine alone is measured before and after each "
     f"round, and where that is more than {CONTROL_TOLERANCE:.0%} from the usual the round does not count. Numbers are "

@@ -1,6 +1,6 @@
 """What is lost when a filter worker dies or hangs while requests come and long answers are streamed.
 
-    python bench/worker_loss.py [--rates 250 500 1000] [--workers 2] [--seconds 8]
+    python bench/worker_loss.py [--rates 250 500 1000] [--workers 2] [--seconds 8] [--transport h2]
 
 `headrace up` with several workers. A quarter into the time one worker is killed with SIGKILL, and `headrace up` starts
 it again; in the run after that one is stopped with SIGSTOP, and goes on after three quarters of the time. Told are the
@@ -72,7 +72,7 @@ async def _load(port: int, rate: float, seconds: float, bodies: Sequence[Path], 
     return said
 
 
-async def measure(rates: Sequence[float], workers: int, seconds: float) -> None:
+async def measure(rates: Sequence[float], workers: int, seconds: float, transport: str) -> None:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-bench-")))
         bodies = write_bodies(folder / "bodies")
@@ -82,7 +82,7 @@ async def measure(rates: Sequence[float], workers: int, seconds: float) -> None:
             argv: list[str | Path] = [built("engine"), str(ports[-1]), MODEL, str(TOKENS), str(GAP_MS)]
             await stack.enter_async_context(program(argv, ports[-1], f"engine-{number}", folder))
         engines = Engines((ports[0], ports[1]), MODEL)
-        config = CONFIG % f", workers: {workers}" + NO_SESSIONS
+        config = CONFIG % f", workers: {workers}, transport: {transport}" + NO_SESSIONS
         system = await stack.enter_async_context(running_system(config))
         for url, format_ in zip(engines.urls, FORMATS, strict=True):
             shape = ("--model", MODEL, "--format", format_, *SHAPE)
@@ -104,8 +104,9 @@ def main() -> None:
     parser.add_argument("--rates", type=float, nargs="*", default=[250.0, 500.0, 1000.0])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--transport", default="h2", choices=("h2", "grpc"))
     given = parser.parse_args()
-    asyncio.run(measure(given.rates, given.workers, given.seconds))
+    asyncio.run(measure(given.rates, given.workers, given.seconds, given.transport))
 
 
 if __name__ == "__main__":

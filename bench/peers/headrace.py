@@ -28,13 +28,13 @@ FORMATS = ("bf16", "int4-awq")
 _ROLES = {"ext-proc": "filter", "controlplane": "control plane", "--initial-cluster": "etcd", "--config-yaml": "envoy"}
 
 
-def _starting(ext_proc: str) -> Callable[[Engines, Path], AbstractAsyncContextManager[Running]]:
+def _starting(transport: str) -> Callable[[Engines, Path], AbstractAsyncContextManager[Running]]:
     @asynccontextmanager
     async def start(engines: Engines, _: Path) -> AsyncIterator[Running]:
         shape = ("--model", engines.model, *SHAPE)
         full, quantized = FORMATS
         async with (
-            running_system(CONFIG % ext_proc) as system,
+            running_system(CONFIG % f", transport: {transport}") as system,
             system.node(engines.urls[0], full, "--format", full, *shape) as first,
             system.node(engines.urls[1], quantized, "--format", quantized, *shape) as second,
         ):
@@ -55,5 +55,5 @@ def _processes(root: int) -> dict[str, tuple[int, ...]]:
     return found
 
 
-HEADRACE = Contestant("Headrace", _starting(""))
-HEADRACE_GRPC_AIO = Contestant("Headrace on grpc.aio", _starting(", transport: grpc"))
+HEADRACE = Contestant("Headrace", _starting("h2"))
+HEADRACE_GRPC_AIO = Contestant("Headrace on grpc.aio", _starting("grpc"))
