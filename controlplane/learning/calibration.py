@@ -111,12 +111,14 @@ def trusts(groups: Sequence[Sums], rules: EstimationRules, beside: Sums | None =
     """By what factor each group's sums count, for others that are known with `beside`."""
     full = [_share(group, rules.tenant_weight) for group in groups]
     weights = list(full)
+    whole = _total([*zip(groups, weights, strict=True), *([(beside, 1.0)] if beside else ())])
     for _ in range(_SWEEPS):
         before = list(weights)
         for place, group in enumerate(groups):
-            others = [pair for at, pair in enumerate(zip(groups, weights, strict=True)) if at != place]
-            known = solve(_total([*others, (beside, 1.0)] if beside else others), _RIDGE)
-            weights[place] = full[place] * _agreement(group, known, rules)
+            others = _total([(whole, 1.0), (group, -weights[place])])
+            weight = full[place] * _agreement(group, solve(others, _RIDGE), rules)
+            whole.merge(group, weight - weights[place])
+            weights[place] = weight
         if weights == before:  # as when all agree: another sweep would find the same
             break
     return weights
