@@ -20,7 +20,7 @@ _numba: Any = numba
 
 def compiled(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """The function as machine code, for other compiled ones alone: what Python would call it by is half of the work."""
-    compiler = _numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    compiler = _numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy")
     return cast("Callable[Arguments, Result]", compiler(function))
 
 
@@ -32,7 +32,7 @@ def entrance(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
     """
     before, _numba.config.CACHE_DIR = _numba.config.CACHE_DIR, str(_folder(os.environ) / _digest())
     try:
-        return cast("Callable[Arguments, Result]", _numba.njit(cache=True)(function))
+        return cast("Callable[Arguments, Result]", _numba.njit(cache=True, error_model="numpy")(function))
     finally:
         _numba.config.CACHE_DIR = before
 

@@ -73,11 +73,11 @@ class Routes:
 
     def __init__(self, fleet: SimulatedFleet) -> None:
         self._fleet = fleet
-        self._policy = _with_tiers(fleet.policy)
+        self.policy = _with_tiers(fleet.policy)
         self.contexts = tuple(sorted({pool.engine.max_context for pool in fleet.pools}))
         # The workload has judged its requests already.
         self.empty_table = replace(
-            compile_table("", (), self._policy, _COUNTED), classifier=cast("Classifier", _Judged())
+            compile_table("", (), self.policy, _COUNTED), classifier=cast("Classifier", _Judged())
         )
         self._tables: list[RoutingTable] = []
         self._numbers: dict[object, int] = {}
@@ -109,7 +109,7 @@ class Routes:
 
     def decide(self, fleet: int, case: Case) -> Decision:
         """Of the request that stands for all of its case."""
-        aged = self._policy.qos.aged_after_seconds
+        aged = self.policy.qos.aged_after_seconds
         pin = PINS[case.pin]
         return decide(
             self.ask(case),
@@ -143,7 +143,7 @@ class Routes:
         """A candidate's own constants are left out."""
         pressures = []
         for found in candidate.pool.pressures:
-            rules = self._policy.qos.of(found.tier)
+            rules = self.policy.qos.of(found.tier)
             degrades = rules.measure(found.pressure) is Measure.DEGRADE
             pressures.append((found.pressure, found.level if degrades else None))
         return candidate.ready, candidate.overloaded, candidate.has_room, candidate.critical_for, tuple(pressures)
@@ -152,7 +152,7 @@ class Routes:
         """Whether another headroom, from 0 to 1, could make another answer."""
         if self._may_fall_back:
             return True
-        weight = self._policy.selection.weights.headroom
+        weight = self.policy.selection.weights.headroom
         found = [each for each in decision.alternatives if each.excluded_by is None]
         if decision.pool is not None:
             found = [each for each in found if free >> self._places[each.pool] & 1]

@@ -6,27 +6,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from controlplane.model import CapacityType
 from controlplane.policy.qos import Mode, QosRules
 from controlplane.policy.settings import Policy
-from planner.hardware.engine import EngineModel
 from planner.simulation.course import Course
-from planner.simulation.fleet import Failure, SimulatedFleet, SimulatedPool, with_classes
+from planner.simulation.fleet import Failure, FleetError, SimulatedFleet, SimulatedPool, with_classes
+from planner.simulation.report import Ending
+from planner.simulation.simulate import simulate
+from planner.simulation.state import PENDING, SECOND, SERVED
 from planner.workload.workload import Workload
+from support.engines import ENGINE
 from support.plain_fleet import PlainFleet
-
-ENGINE = EngineModel(
-    name="test",
-    gpus=1,
-    fixed_seconds=0.008,
-    per_sequence_seconds=0.00065,
-    chunk_tokens=64,
-    kv_blocks=128,
-    max_sequences=8,
-    max_context=2048,
-    dollars_per_hour=2.0,
-)
 
 
 def make_workload(count: int, rate: float, seed: int = 0, longest: int = 300, cap: bool = False) -> Workload:
@@ -81,3 +74,73 @@ def test_runs_of_iterations_and_remembered_answers_give_exactly_what_token_by_to
     expected = PlainFleet(workload, compared, 7).finish()
     for name in ("outcome", "pool", "first", "ended", "preemptions", "output", "began"):
         assert found[name].tolist() == [getattr(each, name) for each in expected], name
+
+
+class WatchedCourse(Course):
+    """Looks at the state at each heartbeat."""
+
+    def _beat(self) -> None:
+        super()._beat()
+        instances, pools = self.state.instances, self.state.pools
+        for place, instance in enumerate(instances):
+            block = pools[instance.pool].block
+            running = self.state.batches[place, : instance.running]
+            assert instance.used == (-(-running["computed"] // block)).sum()
+            assert instance.used <= pools[instance.pool].blocks
+            assert instance.held == instance.running + instance.queued
+            assert instance.running <= pools[instance.pool].sequences
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from(FLEETS),
+    st.booleans(),
+    st.integers(0, 120),
+    st.floats(1, 200),
+    st.integers(0, 2**32),
+)
+def test_no_kv_cache_is_overcommitted_no_request_is_lost_and_littles_law_holds(
+    fleet, governed, count, rate, seed
+) -> None:
+    course = WatchedCourse(
+        make_workload(count, rate, seed),
+        replace(fleet(GOVERNED if governed else Policy()), heartbeat_seconds=0.037),
+        seed,
+    )
+    state = course.finish()
+    requests, now = state.requests, state.clockwork[0]
+    assert (requests["outcome"] != PENDING).all()
+    assert (requests["ended"] >= requests["arrival"]).all()
+    served = requests[requests["outcome"] == SERVED]
+    assert (served["generated"] == served["output"]).all()
+    assert not state.instances["used"].any()
+    assert not state.instances["held"].any()
+    assert not state.tiers["waiting"].any()
+    assert now.area_seconds * SECOND + now.area_rest == (requests["ended"] - requests["arrival"]).sum()
+
+
+def test_the_same_seed_gives_the_same_report_and_another_one_another() -> None:
+    workload, fleet = make_workload(300, 20.0), two_formats(Policy())
+    first, again, other = (simulate(workload, fleet, seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first.whole.ttft != other.whole.ttft
+
+
+def test_what_was_refused_stays_in_the_denominator() -> None:
+    report = simulate(make_workload(400, 60.0), two_formats(GOVERNED), warm_up=0.0)
+    assert report.whole.requests == 400
+    assert sum(report.whole.endings.values()) == 400
+    assert report.whole.endings[Ending.REFUSED] > 0
+    assert report.whole.good <= report.whole.served / 400
+    assert sum(figures.requests for figures in report.tiers.values()) == 400
+
+
+def test_pools_that_the_policy_cannot_tell_apart_are_refused() -> None:
+    pools = (SimulatedPool(ENGINE, 1), SimulatedPool(replace(ENGINE, max_context=1024), 1))
+    with pytest.raises(FleetError, match="context_classes"):
+        SimulatedFleet(pools)
+
+
+def test_a_context_that_the_kv_cache_does_not_hold_is_refused() -> None:
+    with pytest.raises(FleetError, match="lower max_context"):
+        SimulatedFleet((SimulatedPool(replace(ENGINE, max_context=4096), 1),))
