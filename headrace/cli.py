@@ -30,6 +30,7 @@ _COMMANDS = {
     "evaluate": _Place("headrace.commands.evaluate", "evaluate"),
     "replay": _Place("headrace.commands.replay", "replay"),
     "plan": _Place("headrace.commands.plan", "plan"),
+    "simulate": _Place("headrace.commands.simulate", "simulate"),
     "nodes": _Place("headrace.commands.fleet", "nodes"),
     "pools": _Place("headrace.commands.fleet", "pools"),
     "decisions": _Place("headrace.commands.decisions", "decisions"),

@@ -14,6 +14,8 @@ import numba
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
+# The files of what is compiled.
+_COMPILED = ("compiling.py", "state.py", "batching.py", "waiting.py", "loop.py")
 # Its own types know neither all of its options nor its configuration.
 _numba: Any = numba
 
@@ -28,7 +30,7 @@ def entrance(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
     """The function as machine code, with all that it calls, for Python. It is kept between processes.
 
     Numba looks only at the file of a function to tell whether what it kept is still true, and not at those of the
-    functions that it calls: the folder is therefore named by what all of this package says.
+    functions that it calls: the folder is therefore named by what all of them say.
     """
     before, _numba.config.CACHE_DIR = _numba.config.CACHE_DIR, str(_folder(os.environ) / _digest())
     try:
@@ -47,6 +49,6 @@ def _folder(environment: Mapping[str, str]) -> Path:
 @cache
 def _digest() -> str:
     digest = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(file.read_bytes())
+    for name in _COMPILED:
+        digest.update((Path(__file__).parent / name).read_bytes())
     return digest.hexdigest()[:16]
