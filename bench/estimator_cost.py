@@ -1,4 +1,4 @@
-"""What the token estimate costs: medians on one core, for texts of 2 KB and of 50 KB.
+"""What the token estimate costs: medians of processor time, for texts of 2 KB and of 50 KB.
 
     python bench/estimator_cost.py
 
@@ -23,7 +23,7 @@ from controlplane.policy.settings import EstimationRules
 from controlplane.policy.text import count_text
 
 SIZES = (2_000, 50_000)
-ROUNDS = 3000
+ROUNDS, CALLS = 200, 20
 PROSE = (
     "Please review the following report on the harbour and its trade. The council met on Tuesday to discuss the plans, "
     "and several members asked how the costs had been worked out, since the figures of the two years did not agree. "
@@ -60,20 +60,22 @@ def _control_plane() -> None:
     ]
     for observation in observations:
         fold(own, observation, calibrations, rules, now=0.0)
-    (taken,) = _medians(lambda: fold(own, observations[0], calibrations, rules, now=0.0), rounds=300)
+    (taken,) = _medians(lambda: fold(own, observations[0], calibrations, rules, now=0.0), rounds=20)
     print(f"{'fold':20} {taken:9.1f}")
-    (taken,) = _medians(lambda: calibrate(merge([own], 0.0), rules), rounds=20)
+    (taken,) = _medians(lambda: calibrate(merge([own], 0.0), rules), rounds=20, calls=1)
     print(f"{'calibrate':20} {taken:9.1f}")
 
 
-def _medians(*steps: Callable[[], object], rounds: int = ROUNDS) -> list[float]:
+def _medians(*steps: Callable[[], object], rounds: int = ROUNDS, calls: int = CALLS) -> list[float]:
+    """Of so many calls at a time, for the clock costs as much as an estimate."""
     taken: list[list[int]] = [[] for _ in steps]
     for _ in range(rounds):
         for step, times in zip(steps, taken, strict=True):
-            started = time.perf_counter_ns()
-            step()
-            times.append(time.perf_counter_ns() - started)
-    return [statistics.median(times) / 1000 for times in taken]
+            started = time.thread_time_ns()
+            for _ in range(calls):
+                step()
+            times.append(time.thread_time_ns() - started)
+    return [statistics.median(times) / 1000 / calls for times in taken]
 
 
 if __name__ == "__main__":

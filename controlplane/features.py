@@ -89,9 +89,9 @@ class Features:
     @property
     def vector(self) -> Vector:
         """One number per name in `FEATURES`."""
-        tool_lists = 1 if self.tools else 0
-        framing = (1, self.messages, tool_lists, self.tools, self.calls, self.images, self.schema_bytes)
-        return (*framing, *self.text[1:])
+        tools = self.tools
+        lists = 1 if tools else 0
+        return (1, self.messages, lists, tools, self.calls, self.images, self.schema_bytes, *self.text[1:])
 
 
 NO_FEATURES = Features()

@@ -60,8 +60,8 @@ class LinearEstimator:
     margins: tuple[float, ...] = (PRIOR_MARGIN,) * TENANT_GROUPS
 
     def estimate(self, features: Features, group: int) -> Estimate:
-        least = max(1.0, features.text.total / MOST_BYTES_PER_TOKEN)
-        central = max(least, sum(map(mul, self.coefficients, features.vector))) + features.token_ids
+        least = features.text.total / MOST_BYTES_PER_TOKEN
+        central = max(1.0, least, sum(map(mul, self.coefficients, features.vector))) + features.token_ids
         return Estimate(central, central * (1.0 + (self.margins[group] - 1.0) * chance(central)))
 
 
