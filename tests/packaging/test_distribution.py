@@ -31,6 +31,7 @@ OF_EXTRAS = {
     "demo": ("headrace.demo",),
     "planner": (
         "headrace.planning",
+        "headrace.simulating",
         "planner.hardware",
         "planner.plan",
         "planner.simulation",
