@@ -71,4 +71,4 @@ def _draw_good(axes: Axes, loads: Sequence[Load]) -> None:
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}%")
     axes.set_title("Served within the targets, of all that came", loc="left", fontsize=11)
     if len(tiers) > 1:
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, loc="lower left")

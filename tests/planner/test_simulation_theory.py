@@ -22,7 +22,8 @@ from planner.workload.workload import Workload
 ITERATION = 1e-6
 MEAN = 1000  # iterations of a service
 PATIENT = Policy(waiting=WaitingRules(longest_seconds=3600.0, most_waiting=100_000))
-SEEDS = (1, 2)
+# Of so many requests a mean wait has a standard error of about 1%.
+SEEDS = (1, 2, 3)
 
 
 def mean_wait(servers: int, load: float, services: npt.NDArray[np.int64], seed: int) -> float:
@@ -85,16 +86,16 @@ def hyperexponential(count: int, seed: int) -> npt.NDArray[np.int64]:
     return np.where(dice.random(count) < 0.9, dice.geometric(1 / short, count), dice.geometric(0.1 / short, count))
 
 
-@pytest.mark.parametrize(("servers", "load"), [(1, 0.5), (8, 0.7), (32, 0.8)])
+@pytest.mark.parametrize(("servers", "load"), [(1, 0.6), (8, 0.8)])
 def test_waits_are_those_of_m_m_c(servers: int, load: float) -> None:
     expected = erlang_c(servers, load) / (servers * (1 - load))
-    found = np.mean([mean_wait(servers, load, geometric(400_000, seed), seed) for seed in SEEDS])
+    found = np.mean([mean_wait(servers, load, geometric(700_000, seed), seed) for seed in SEEDS])
     assert found == pytest.approx(expected, rel=0.02)
 
 
-@pytest.mark.parametrize(("servers", "load"), [(1, 0.6), (8, 0.7)])
+@pytest.mark.parametrize(("servers", "load"), [(1, 0.7), (8, 0.8)])
 def test_waits_are_those_of_m_d_c(servers: int, load: float) -> None:
-    found = np.mean([mean_wait(servers, load, np.full(300_000, MEAN), seed) for seed in SEEDS])
+    found = np.mean([mean_wait(servers, load, np.full(500_000, MEAN), seed) for seed in SEEDS])
     assert found == pytest.approx(deterministic_wait(servers, load), rel=0.02)
 
 
@@ -104,7 +105,7 @@ def test_waits_are_those_of_m_g_1() -> None:
     found = []
     expected = []
     for seed in SEEDS:
-        services = hyperexponential(400_000, seed)
+        services = hyperexponential(700_000, seed)
         variation = services.var() / services.mean() ** 2
         busy = load * services.mean() / MEAN
         found.append(mean_wait(1, load, services, seed))
