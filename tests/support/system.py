@@ -121,9 +121,9 @@ class RunningSystem:
         """The sum of one sample, such as `headrace_waiting_requests`, over all filter workers that answer."""
         return sum(await self.filter_metrics(name))
 
-    async def filter_metrics(self, name: str) -> list[float]:
-        """One sample of each filter worker that answers; 0 where it has none."""
-        ext_proc = self.settings().ext_proc
+    async def filter_metrics(self, name: str, settings: Settings | None = None) -> list[float]:
+        """One sample of each filter worker that answers; 0 where it has none. Who asks often reads `settings` once."""
+        ext_proc = (settings or self.settings()).ext_proc
         found: list[float] = []
         for worker in range(ext_proc.workers):
             try:
