@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from urllib.parse import urlsplit
 CHAT = "/v1/chat/completions"
 GIVE_UP_SECONDS = 600.0
 LONGEST_HEAD = 1 << 20
+# Most pieces of an answer have none, or null.
+_USAGE = re.compile(rb'"usage": ?\{')
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ async def _send(gateway: str, due: Due, at: float) -> Came:
         status = answer.status
     except (OSError, EOFError, ValueError, TimeoutError):
         status, text = 0, b""
-    usage = next((u for line in text.splitlines() if b'"usage": {' in line and (u := _usage(line))), {})
+    usage = next((u for line in text.splitlines() if _USAGE.search(line) and (u := _usage(line))), {})
     return Came(
         due,
         status,
