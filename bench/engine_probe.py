@@ -148,5 +148,6 @@ async def _ask(http: httpx.AsyncClient, url: str, words: int, tokens: int, dice:
             if line.startswith("data: {"):
                 piece = json.loads(line.removeprefix("data: "))
                 prompt_tokens = piece["tokens_evaluated"]
-                came.setdefault(piece["tokens_predicted"], time.perf_counter())
+                if piece["tokens_predicted"]:
+                    came.setdefault(piece["tokens_predicted"], time.perf_counter())
     return Streamed(prompt_tokens, asked, came)

@@ -73,13 +73,18 @@ def _draw_lines(axes: Axes, plan: Plan) -> None:
     lines = (
         (plan.papers, _PAPERS, "one pool as papers set it up", ":"),
         (plan.honest, _ONE, "one pool set up well", "--"),
-        (plan.fleet, _PLAN, "the plan", "-"),
+        (plan.fleet, _PLAN, f"the plan, {_formats(plan.fleet)}", "-"),
     )
     for fleet, colour, name, dashes in lines:
         if fleet is not None:
             cost = fleet.dollars_per_hour
             axes.axhline(cost, color=colour, linestyle=dashes, linewidth=1.8, label=f"{name}: {cost:,.0f} $/h")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9.5)
+
+
+def _formats(fleet: PlannedFleet) -> str:
+    """What tells it from the bars."""
+    return " and ".join(dict.fromkeys(pool.size.engine.quantization for pool in fleet.pools))
 
 
 def _cost(fleet: PlannedFleet, bound: int) -> float:
