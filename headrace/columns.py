@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -19,11 +20,13 @@ _GAP = 1
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`rank` 0 is always shown; of the others the highest goes first. Only what `wraps` is broken up."""
+    """`rank` 0 is always shown; of the others the highest goes first. Only what `wraps` is broken up. `right` is where
+    numbers stand."""
 
     name: str
     rank: int = 0
     wraps: bool = False
+    right: bool = False
 
 
 def show(console: Console, columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
@@ -38,12 +41,15 @@ def show(console: Console, columns: Sequence[Column], rows: Iterable[Sequence[st
     widths = _widened(shown, least, [_width(texts) for texts in cells], console.width)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
     for place in shown:
-        table.add_column(columns[place].name, overflow="fold", width=widths[place])
+        justify: Literal["left", "right"] = "right" if columns[place].right else "left"
+        table.add_column(columns[place].name, overflow="fold", width=widths[place], justify=justify)
     for row in rows:
         table.add_row(*(row[place] for place in shown))
     console.print(table)
     if left_out := [column.name for place, column in enumerate(columns) if place not in shown]:
-        console.print(f"[dim]not shown: {', '.join(left_out)}; a wider terminal has room, --json has all[/]")
+        console.print(
+            f"[dim]not shown: {', '.join(left_out)}; a wider terminal has room, --json has all[/]", highlight=False
+        )
 
 
 def _shown(columns: Sequence[Column], least: Sequence[int], room: int) -> list[int]:

@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf, nan
 from pathlib import Path
-
-import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from controlplane.errors import ConfigurationError
 from controlplane.model import FormatTier
 from controlplane.policy.formats import tier_of
 from controlplane.policy.settings import FormatRules
+from headrace import plan_table
 from headrace.commands.options import read_text
 from headrace.console import console
+from headrace.progress import progress
+from headrace.workloads import workload_of
 from planner.hardware.engine import EngineModel
 from planner.hardware.measured import as_measured, read_nodes
 from planner.hardware.physics import engine
-from planner.plan import plot, terminal
+from planner.plan import plot
 from planner.plan.configuration import configuration
 from planner.plan.document import document
 from planner.plan.planning import Plan, Planner
 from planner.plan.search import Asked
 from planner.plan.trial import Trials
 from planner.sizing.pools import Targets
-from planner.workload.arrivals import at_rate, busy_rate
+from planner.workload.arrivals import busy_rate
 from planner.workload.caps import CapPolicy, capped
-from planner.workload.reading import read_traces
-from planner.workload.shipped import NAMES, shipped
+from planner.workload.lines import MOST_TOKENS
 from planner.workload.workload import Workload
 
 
@@ -64,7 +62,8 @@ class Wishes:
 
 def run(wishes: Wishes, *, json_file: Path | None, png_file: Path | None, yaml_file: Path | None) -> None:
     """Raises ConfigurationError for what cannot be read, and NoFleetError."""
-    workload = read_workload(wishes)
+    drawn = workload_of(wishes.workload, wishes.rate, wishes.requests)(wishes.seed)
+    workload = _capped(drawn, wishes.max_tokens)
     asked = Asked(
         rate=workload.requests_per_second,
         busy_rate=busy_rate(workload),
@@ -74,13 +73,13 @@ def run(wishes: Wishes, *, json_file: Path | None, png_file: Path | None, yaml_f
         dollars_per_kwh=wishes.dollars_per_kwh,
     )
     planner = Planner(asked, workload, wishes.classes, wishes.tolerant)
-    with _progress("context classes") as told:
+    with progress("context classes") as told:
         plan = by_formulas = planner.plan(told)
     if wishes.simulate:
-        with _progress("fleets simulated") as told:
+        with progress("fleets simulated") as told:
             plan = planner.tried(plan, Trials(workload, asked.targets, wishes.tolerant, wishes.seed), told)
     about = _about(wishes, workload, plan)
-    terminal.show(console(), plan, about)
+    plan_table.show(console(), plan, about)
     if json_file is not None:
         found = {"model": wishes.model, "workload": workload.source, "requests": len(workload), **document(plan)}
         json_file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -90,29 +89,10 @@ def run(wishes: Wishes, *, json_file: Path | None, png_file: Path | None, yaml_f
         plot.draw(by_formulas, about[0], png_file)
 
 
-def read_workload(wishes: Wishes) -> Workload:
-    """With caps and rate as wished."""
-    names = wishes.workload
-    if len(names) == 1 and names[0] in NAMES:
-        summary = shipped(names[0])
-        rate = wishes.rate or summary.requests_per_second
-        workload = at_rate(summary.sample(wishes.requests, rate, np.random.default_rng(wishes.seed)), rate)
-    else:
-        for name in names:
-            if not Path(name).exists():
-                shipped(name)
-        workload = read_traces([(name, read_text(Path(name))) for name in names])
-        if workload.seconds == 0:
-            raise ConfigurationError([f"{', '.join(names)}: all requests arrive at one time, which has no rate"])
-        if wishes.rate is not None:
-            workload = at_rate(workload, wishes.rate)
-    return _capped(workload, wishes.max_tokens)
-
-
 def _capped(workload: Workload, max_tokens: str) -> Workload:
     if max_tokens == "own":
         return workload
-    if max_tokens.isdecimal() and int(max_tokens) > 0:
+    if max_tokens.isdecimal() and 0 < int(max_tokens) <= MOST_TOKENS:
         return capped(workload, CapPolicy.CONSTANT, int(max_tokens))
     if max_tokens in {CapPolicy.ACTUAL, CapPolicy.P99, CapPolicy.ABSENT}:
         return capped(workload, CapPolicy(max_tokens))
@@ -121,7 +101,7 @@ def _capped(workload: Workload, max_tokens: str) -> Workload:
 
 def engines(wishes: Wishes, mean_tokens: float) -> Mapping[FormatTier, Sequence[EngineModel]]:
     """Those that hold the model, by the tier of their format. Raises ConfigurationError when no full one does."""
-    prices = dict(map(_price, wishes.prices))
+    prices = dict(_price(text, wishes.gpu) for text in wishes.prices)
     seen = read_nodes(read_text(wishes.nodes), str(wishes.nodes), wishes.served) if wishes.nodes else ()
     found: dict[FormatTier, list[EngineModel]] = {tier: [] for tier in FormatTier}
     faults: dict[str, None] = {}
@@ -135,19 +115,24 @@ def engines(wishes: Wishes, mean_tokens: float) -> Mapping[FormatTier, Sequence[
                     continue
                 if gpu.lower() in prices:
                     made = replace(made, dollars_per_hour=gpus * prices[gpu.lower()])
-                found[tier_of(name, FormatRules())].append(as_measured(made, seen, mean_tokens))
+                found[tier_of(made.quantization, FormatRules())].append(as_measured(made, seen, mean_tokens))
     unknown = [fault for fault in faults if "is not in the catalogue" in fault]
     if unknown or not found[FormatTier.FULL]:
         raise ConfigurationError(unknown or list(faults) or ["--format: name a full one, such as fp16"])
     return found
 
 
-def _price(text: str) -> tuple[str, float]:
+def _price(text: str, gpus: Sequence[str]) -> tuple[str, float]:
     gpu, _, dollars = text.partition("=")
     try:
-        return gpu.lower(), float(dollars)
+        price = float(dollars)
     except ValueError:
-        raise ConfigurationError([f"--price is {text!r}; write GPU=DOLLARS, such as H100=2.50"]) from None
+        price = nan
+    if not (0 < price < inf):
+        raise ConfigurationError([f"--price is {text!r}; write GPU=DOLLARS, such as H100=2.50, above 0"])
+    if gpu.lower() not in {each.lower() for each in gpus}:
+        raise ConfigurationError([f"--price {text}: {gpu} is not among {', '.join(gpus)}; see --gpu"])
+    return gpu.lower(), price
 
 
 def _about(wishes: Wishes, workload: Workload, plan: Plan) -> Sequence[str]:
@@ -158,15 +143,3 @@ def _about(wishes: Wishes, workload: Workload, plan: Plan) -> Sequence[str]:
         f"first token in {targets.ttft_seconds:g} s, further ones in {1000 * targets.tpot_seconds:g} ms (P99)",
         f"{len(workload)} requests of {workload.source}",
     )
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    columns = TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-
-        def told(done: int, of: int) -> None:
-            bar.update(task, completed=done, total=of)
-
-        yield told

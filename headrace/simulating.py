@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,15 @@ from controlplane.errors import ConfigurationError
 from controlplane.model import CapacityType, QosTier
 from controlplane.policy.settings import Policy
 from headrace.commands.options import read_text
-from planner.hardware.physics import engine
+from planner.hardware.physics import default_token_budget, engine
 from planner.simulation.fleet import SimulatedFleet, SimulatedPool, with_classes
-from planner.workload.arrivals import at_rate
-from planner.workload.reading import read_traces
-from planner.workload.shipped import NAMES, shipped
 from planner.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
 class PoolWords:
-    """A pool as it is written down; `context` and `sequences` are 0 for what the engine takes."""
+    """A pool as it is written down; `context` and `sequences` are 0 for what the engine takes, `token_budget` for what
+    vLLM computes at most in an iteration (`max_num_batched_tokens`)."""
 
     instances: int = 1
     gpu: str = "A100"
@@ -32,6 +31,7 @@ class PoolWords:
     format: str = "fp16"
     context: int = 0
     sequences: int = 0
+    token_budget: int = 0
     capacity: str = "on_demand"
 
 
@@ -42,7 +42,10 @@ def read_pools(words: Sequence[str], file: Path | None) -> tuple[PoolWords, ...]
     """
     found = [_pool(dict(_pair(part, word) for part in word.split(",")), f"--pool {word}") for word in words]
     if file is not None:
-        document = yaml.safe_load(read_text(file))
+        try:
+            document = yaml.safe_load(read_text(file))
+        except yaml.YAMLError as error:
+            raise ConfigurationError([f"{file}: is no YAML: {error}"]) from None
         if not isinstance(document, dict) or not isinstance(document.get("pools"), list):
             raise ConfigurationError([f"{file}: must hold a list `pools`"])
         for number, entry in enumerate(document["pools"], start=1):
@@ -62,41 +65,30 @@ def build_fleet(words: Sequence[PoolWords], model: str, policy: Policy, *, own_c
     return SimulatedFleet(pools, policy)
 
 
-def workload_of(
-    names: Sequence[str], rate: float | None, requests: int, tiers: Mapping[str, float]
-) -> Callable[[int], Workload]:
-    """By seed: a summary is drawn anew, a trace is the same but for what it does not tell."""
-    if len(names) == 1 and names[0] in NAMES:
-        summary = shipped(names[0])
-        per_second = rate or summary.requests_per_second
-
-        def drawn(seed: int) -> Workload:
-            sample = summary.sample(requests, per_second, np.random.default_rng(seed))
-            return _with_tiers(at_rate(sample, per_second), tiers, seed)
-
-        return drawn
-    for name in names:
-        if not Path(name).exists():
-            shipped(name)  # which says what there is
-    trace = read_traces([(name, read_text(Path(name))) for name in names])
-    if rate is not None:
-        trace = at_rate(trace, rate)
-    return lambda seed: _with_tiers(trace, tiers, seed)
-
-
-def _with_tiers(workload: Workload, tiers: Mapping[str, float], seed: int) -> Workload:
-    if not tiers or workload.qos_tier is not None:
+def tiered(workload: Workload, shares: Mapping[QosTier, float], seed: int) -> Workload:
+    """With QoS tiers drawn by their shares, where it tells none."""
+    if not shares or workload.qos_tier is not None:
         return workload
-    shares = [tiers.get(tier, 0.0) for tier in QosTier]
-    drawn = np.random.default_rng([seed, 1]).choice(len(shares), len(workload), p=np.array(shares) / sum(shares))
+    weights = np.array([shares.get(tier, 0.0) for tier in QosTier])
+    drawn = np.random.default_rng([seed, 1]).choice(weights.size, len(workload), p=weights / weights.sum())
     return replace(workload, qos_tier=drawn.astype(np.uint8))
 
 
 def _simulated(words: PoolWords, model: str) -> SimulatedPool:
     base = engine(model, words.gpu, words.gpus, words.format)
+    if words.context > base.max_context:
+        raise ConfigurationError(
+            [f"context={words.context}: {base.name} takes {base.max_context} tokens; give it less, or more GPUs"]
+        )
     limited = base.limited(words.context or base.max_context, words.sequences or base.max_sequences)
-    hardware = f"{words.gpu}-sxm4".lower() if words.gpu == "A100" else words.gpu.lower()
-    return SimulatedPool(limited, words.instances, hardware_class=hardware, capacity_type=CapacityType(words.capacity))
+    hardware = "a100-sxm4" if words.gpu.lower() == "a100" else words.gpu.lower()
+    return SimulatedPool(
+        limited,
+        words.instances,
+        hardware_class=hardware,
+        capacity_type=CapacityType(words.capacity),
+        token_budget=words.token_budget or default_token_budget(words.gpu),
+    )
 
 
 def _pair(part: str, word: str) -> tuple[str, str]:
@@ -107,31 +99,37 @@ def _pair(part: str, word: str) -> tuple[str, str]:
 
 
 def _pool(entry: Mapping[str, Any], where: str) -> PoolWords:
-    known: dict[str, type[int] | type[str]] = {
-        field.name: int if isinstance(field.default, int) else str for field in fields(PoolWords)
-    }
+    words = {field.name: field.default for field in fields(PoolWords)}
     given: dict[str, Any] = {}
     for name, value in entry.items():
-        if name not in known:
-            raise ConfigurationError([f"{where}: `{name}` is unknown; there are {', '.join(known)}"])
-        try:
-            given[name] = known[name](value)
-        except (TypeError, ValueError):
-            raise ConfigurationError([f"{where}: `{name}` must be a whole number, and is {value!r}"]) from None
+        if name not in words:
+            raise ConfigurationError([f"{where}: `{name}` is unknown; there are {', '.join(words)}"])
+        given[name] = _whole(value, name, where) if isinstance(words[name], int) else str(value)
     if given.get("capacity", "on_demand") not in set(CapacityType):
         raise ConfigurationError([f"{where}: `capacity` must be one of {', '.join(CapacityType)}"])
     return PoolWords(**given)
 
 
-def read_shares(words: Sequence[str], known: Sequence[str]) -> Mapping[str, float]:
-    """From `name=share`. Raises ConfigurationError."""
+def _whole(value: object, name: str, where: str) -> int:
+    least = 1 if name in {"instances", "gpus"} else 0
+    text = str(value)
+    if not text.isdecimal() or not least <= int(text) < 2**31:
+        raise ConfigurationError([f"{where}: `{name}` must be a whole number from {least} on, and is {value!r}"])
+    return int(text)
+
+
+def read_shares(words: Sequence[str]) -> Mapping[QosTier, float]:
+    """From `tier=share`. Raises ConfigurationError."""
     found = {}
     for word in words:
-        name, _, share = word.partition("=")
+        name, _, text = word.partition("=")
         try:
-            found[name] = float(share)
+            share = float(text)
         except ValueError:
             raise ConfigurationError([f"--tier {word}: must read tier=share"]) from None
-        if name not in known or found[name] < 0:
-            raise ConfigurationError([f"--tier {word}: there are {', '.join(known)}, with shares of at least 0"])
+        if name not in set(QosTier) or not 0 <= share < inf:
+            raise ConfigurationError([f"--tier {word}: there are {', '.join(QosTier)}, with shares of at least 0"])
+        found[QosTier(name)] = share
+    if words and not sum(found.values()):
+        raise ConfigurationError(["--tier: one of the shares must be above 0"])
     return found

@@ -104,10 +104,11 @@ def _silence(nodes: Sequence[str]) -> str:
 
 
 def _bounds(bounds: fleet_pb2.ContextBounds) -> str:
-    in_force = ", ".join(map(str, bounds.in_force)) or "none"
-    text = f"{escape(bounds.model)}: {in_force} saves up to {max(bounds.saving_in_force, 0.0):.0%} of the engines"
+    in_force = ", ".join(map(str, bounds.in_force))
+    saved = f"{in_force} saves up to {max(bounds.saving_in_force, 0.0):.0%} of the engines" if in_force else "one class"
+    text = f"{escape(bounds.model)}: {saved}"
     if list(bounds.suggested) != list(bounds.in_force):
-        suggested = ", ".join(map(str, bounds.suggested))
+        suggested = ", ".join(map(str, bounds.suggested)) or "one class"
         text += f", [cyan]{suggested} would save up to {bounds.saving:.0%}[/]"
         text += f" ({bounds.saving_left:.0%} of those of today)" if bounds.saving_left else ""
     if bounds.suggested_engines and list(bounds.suggested_engines) != list(bounds.engines):

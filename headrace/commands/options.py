@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -44,9 +46,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 def read_text(file: Path) -> str:
-    """Raises ConfigurationError when the file cannot be read as UTF-8."""
+    """Without the mark of byte order that some programs begin files with.
+
+    Raises ConfigurationError when the file cannot be read as UTF-8.
+    """
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigurationError([f"{file}: cannot be read: {error.strerror}"]) from error
     except UnicodeDecodeError as error:
@@ -57,6 +62,21 @@ def check_writable(file: Path) -> None:
     """Raises ConfigurationError, before work whose result would have no place."""
     if not file.parent.is_dir():
         raise ConfigurationError([f"{file}: cannot be written: there is no folder {file.parent}"])
+    if file.is_dir():
+        raise ConfigurationError([f"{file}: cannot be written: it is a folder; name a file in it"])
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise ConfigurationError([f"{file}: cannot be written: no permission"])
+
+
+Number = TypeVar("Number", float | None, list[float] | None)
+
+
+def finite(value: Number) -> Number:
+    """A callback of options. `nan` is within all bounds that an option has. Raises BadParameter."""
+    given = value if isinstance(value, list) else [value]
+    if any(each is not None and not isfinite(each) for each in given):
+        raise typer.BadParameter("must be a finite number")
+    return value
 
 
 def read_headers(texts: Sequence[str] | None) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.commands.options import check_writable
+from headrace.commands.options import check_writable, finite
 from planner.arrays import check_arrays
 from planner.plots import check_plots
 
@@ -33,13 +33,17 @@ def plan(
         list[str] | None, typer.Option("--gpu", "-g", help="GPUs to choose from; repeatable. A100 and H100 without it.")
     ] = None,
     gpus: Annotated[
-        list[int] | None, typer.Option(help="How many an instance may have; repeatable. 1, 2, 4 and 8 without it.")
+        list[int] | None,
+        typer.Option(min=1, max=1024, help="How many an instance may have; repeatable. 1, 2, 4 and 8 without it."),
     ] = None,
     formats: Annotated[
         list[str] | None, typer.Option("--format", help="Of fp16, fp8, int4 those to choose from; repeatable.")
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(min=0.001, help="Requests a second; without it, those of the workload.")
+        float | None,
+        typer.Option(
+            min=0.001, max=100_000, callback=finite, help="Requests a second; without it, those of the workload."
+        ),
     ] = None,
     max_tokens: Annotated[
         str,
@@ -49,26 +53,39 @@ def plan(
     ] = "own",
     tolerant: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Share of the requests that quantized engines may serve; else by verdicts."),
+        typer.Option(
+            min=0,
+            max=1,
+            callback=finite,
+            help="Share of the requests that quantized engines may serve; else by verdicts.",
+        ),
     ] = None,
     classes: Annotated[int, typer.Option(min=1, max=4, help="At most so many context classes.")] = 3,
-    context: Annotated[int, typer.Option(min=0, help="The largest context to be served, in tokens.")] = 0,
-    ttft: Annotated[float, typer.Option(min=0.001, help="Seconds to the first token, for 99% of the requests.")] = 2.0,
-    tpot: Annotated[float, typer.Option(min=0.001, help="Seconds for each further token.")] = 0.08,
-    utilisation: Annotated[float, typer.Option(min=0.01, max=0.99, help="No pool is used more than this.")] = 0.85,
+    context: Annotated[int, typer.Option(min=0, help="Contexts of so many tokens are served, needed or not.")] = 0,
+    ttft: Annotated[
+        float, typer.Option(min=0.001, callback=finite, help="Seconds to the first token, for 99% of the requests.")
+    ] = 2.0,
+    tpot: Annotated[float, typer.Option(min=0.001, callback=finite, help="Seconds for each further token.")] = 0.08,
+    utilisation: Annotated[
+        float, typer.Option(min=0.01, max=0.99, callback=finite, help="No pool is used more than this.")
+    ] = 0.85,
     availability: Annotated[
-        float, typer.Option(min=0.01, max=1, help="The share of the instances that is up at any time.")
+        float, typer.Option(min=0.01, max=1, callback=finite, help="The share of the instances that is up at any time.")
     ] = 1.0,
     price: Annotated[
         list[str] | None, typer.Option(metavar="GPU=DOLLARS", help="What a GPU costs an hour; repeatable.")
     ] = None,
-    kwh: Annotated[float, typer.Option(min=0, help="Dollars for a kWh, where energy is paid for by itself.")] = 0.0,
+    kwh: Annotated[
+        float, typer.Option(min=0, callback=finite, help="Dollars for a kWh, where energy is paid for by itself.")
+    ] = 0.0,
     nodes: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="What `headrace nodes --json` prints: engines as they are measured."),
     ] = None,
     served: Annotated[str, typer.Option(help="The model's name in that file; without it, the model.")] = "",
-    requests: Annotated[int, typer.Option(min=1000, help="How many are drawn from a summary.")] = 30_000,
+    requests: Annotated[
+        int, typer.Option(min=1000, max=10_000_000, help="How many are drawn from a summary.")
+    ] = 30_000,
     seed: Annotated[int, typer.Option(min=0, help="Of what is drawn.")] = 1,
     simulate: Annotated[bool, typer.Option(help="Try the best few in the simulator, and correct them by it.")] = True,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the plan as JSON.")] = None,

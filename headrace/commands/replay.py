@@ -15,7 +15,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 from rich.console import Console
 
 from controlplane.config.load import load_policy
-from controlplane.errors import ConfigurationError, HeadraceError
+from controlplane.errors import ConfigurationError, HeadraceError, UnavailableError
 from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.ledger.asking import UnreadableError, decisions_asked
 from controlplane.ledger.sla import finished
@@ -91,11 +91,15 @@ def replay(
         check_writable(png_file)
     now = load_policy(read_text(policy), str(policy))
     target = chosen_target(config, control_plane, token_file)
-    was = load_policy(read_text(under), str(under)) if under is not None else _policy_in_force(target)
+    try:
+        was = load_policy(read_text(under), str(under)) if under is not None else _policy_in_force(target)
+    except UnavailableError as error:
+        raise UnavailableError(f"{error}, or name the policy that was in force with --under") from None
     if file is None:
         found = list(_asked(target, asked, limit))
     else:
-        found = [each for each in _read(file) if _is_asked_for(each, asked)][:limit]
+        matching = (each for each in _read(file) if _is_asked_for(each, asked))
+        found = sorted(matching, key=lambda each: each.recorded.ToMicroseconds(), reverse=True)[:limit]
     if not found:
         raise NothingRecordedError("no decision was recorded that matches; see `headrace decisions`")
     summary = summarise(replayed(found, was, now), finished, was, now, unseen(was, now))
@@ -139,25 +143,29 @@ def _read(file: Path) -> list[decision_pb2.RecordedDecision]:
     text = sys.stdin.buffer.read().decode(errors="replace") if str(file) == "-" else read_text(file)
     found = []
     for number, value in _values(text, name):
-        for each in value.get("decisions", [value]) if isinstance(value, dict) else [value]:
+        several = value.get("decisions") if isinstance(value, dict) else value
+        for each in several if isinstance(several, list) else [value]:
             try:
-                found.append(ParseDict(each, decision_pb2.RecordedDecision(), ignore_unknown_fields=True))
+                recorded = ParseDict(each, decision_pb2.RecordedDecision(), ignore_unknown_fields=True)
             except (ParseError, AttributeError, TypeError, ValueError) as error:
                 raise ConfigurationError([f"{name}, line {number}: is no recorded decision: {error}"]) from None
+            if not recorded.HasField("time"):
+                raise ConfigurationError([f"{name}, line {number}: is no recorded decision: it has no time"])
+            found.append(recorded)
     return found
 
 
 def _values(text: str, name: str) -> Iterator[tuple[int, Any]]:
-    with suppress(json.JSONDecodeError):
+    with suppress(ValueError):
         whole = json.loads(text)
         yield 1, whole
         return
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
                 yield number, json.loads(line)
-            except json.JSONDecodeError as error:
-                raise ConfigurationError([f"{name}, line {number}: is no JSON: {error.msg}"]) from None
+            except ValueError as error:
+                raise ConfigurationError([f"{name}, line {number}: is no JSON: {error}"]) from None
 
 
 def _is_asked_for(recorded: decision_pb2.RecordedDecision, asked: fleet_pb2.ListDecisionsRequest) -> bool:

@@ -39,7 +39,7 @@ def read_nodes(text: str, name: str, model: str) -> Sequence[Seen]:
         document = json.loads(text)
         nodes = document["nodes"]
         found = [_seen(node, served) for node in nodes for served in node["spec"]["models"] if served["id"] == model]
-    except (json.JSONDecodeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         raise ConfigurationError([f"{name}: is not what `headrace nodes --json` prints"]) from None
     if not found:
         served_ids = sorted({served["id"] for node in nodes for served in node["spec"]["models"]})

@@ -30,6 +30,7 @@ BLOCK_TOKENS = 16
 CHUNK_TOKENS = 512
 MAX_SEQUENCES = 256
 REFERENCE_TOKENS = 8192
+_LARGE_MEMORY = 70 * 2**30
 
 # Bits for each weight. 4-bit formats store a 16-bit scale and a 4-bit zero for each group of 128 (AWQ, GPTQ).
 BITS: Mapping[str, float] = MappingProxyType({"fp16": 16.0, "fp8": 8.0, "int4": 4 + (16 + 4) / 128})
@@ -39,12 +40,15 @@ IDLE_POWER, NOMINAL_POWER, POWER_SLOPE, POWER_MIDPOINT = 300 / 700, 600 / 700, 1
 
 
 def engine(model_name: str, gpu_name: str, gpus: int, quantization: str = "fp16") -> EngineModel:
-    """An instance of `gpus` GPUs that divide the model (tensor parallel), in fp16, fp8 or int4.
+    """An instance of `gpus` GPUs that divide the model (tensor parallel), in fp16, fp8 or int4. Names are of any case.
 
     Raises ConfigurationError for an unknown name, and when the weights leave no room for a KV cache.
     """
-    model, gpu = _known(MODELS, model_name, "model"), _known(GPUS, gpu_name, "GPU")
-    bits = _known(BITS, quantization, "format")
+    model_name, model = _known(MODELS, model_name, "model")
+    gpu_name, gpu = _known(GPUS, gpu_name, "GPU")
+    quantization, bits = _known(BITS, quantization, "format")
+    if gpus < 1:
+        raise ConfigurationError([f"an instance has at least 1 GPU, and not {gpus}"])
     name = f"{model_name} {quantization} on {gpus} x {gpu_name}"
     free = USED_MEMORY * gpu.memory - weight_bytes(model, bits) / gpus - ACTIVATION_BYTES
     kv_bytes = model.kv_bytes_per_token(gpus)
@@ -90,8 +94,16 @@ def _flops(gpu: Gpu, quantization: str) -> float:
     return gpu.flops * (gpu.eight_bit_compute if quantization == "fp8" else 1.0)
 
 
-def _known(entries: Mapping[str, _Entry], name: str, what: str) -> _Entry:
-    by_lower_case = {key.lower(): entry for key, entry in entries.items()}
-    if name.lower() not in by_lower_case:
-        raise ConfigurationError([f"{what} {name!r} is not in the catalogue; there are: {', '.join(entries)}"])
-    return by_lower_case[name.lower()]
+def default_token_budget(gpu_name: str) -> int:
+    """What vLLM's server computes at most in an iteration, if not told otherwise (`get_batch_defaults` of its
+    `EngineArgs`): more on large GPUs, but for A100, where it would be slower. Raises ConfigurationError."""
+    name, gpu = _known(GPUS, gpu_name, "GPU")
+    return 8192 if gpu.memory >= _LARGE_MEMORY and name != "A100" else 2048
+
+
+def _known(entries: Mapping[str, _Entry], name: str, what: str) -> tuple[str, _Entry]:
+    """As the catalogue spells it, and what it is."""
+    for key, entry in entries.items():
+        if key.lower() == name.lower():
+            return key, entry
+    raise ConfigurationError([f"{what} {name!r} is not in the catalogue; there are: {', '.join(entries)}"])

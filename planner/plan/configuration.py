@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from controlplane.policy.settings import Policy
 from planner.plan.fleet import PlannedFleet, PlannedPool
+from planner.simulation.fleet import with_classes
 
 # vLLM's names for the formats of the catalogue; fp16 needs none.
 _VLLM_FORMATS = {"fp8": " --quantization fp8", "int4": " --quantization awq_marlin"}
@@ -17,12 +19,6 @@ def configuration(fleet: PlannedFleet, model: str) -> str:
     return "\n".join((*_head(fleet), *_classes(fleet), *engines)) + "\n"
 
 
-def class_names(fleet: PlannedFleet) -> tuple[str, ...]:
-    """Of the context classes, the smallest first."""
-    bounds = fleet.bounds
-    return ("short", "long") if len(bounds) == 1 else (*(f"to-{bound}" for bound in bounds), "long")
-
-
 def _head(fleet: PlannedFleet) -> Iterator[str]:
     yield f"# Planned by `headrace plan`: {fleet.instances} instances, {fleet.gpus} GPUs,"
     yield f"# {fleet.dollars_per_hour:,.2f} dollars an hour. Run it with: headrace up --config THIS_FILE"
@@ -31,10 +27,10 @@ def _head(fleet: PlannedFleet) -> Iterator[str]:
 def _classes(fleet: PlannedFleet) -> Iterator[str]:
     yield "policy:"
     yield "  context_classes:"
-    for name, bound in zip(class_names(fleet), (*fleet.bounds, None), strict=True):
-        yield f"    - name: {name}"
-        if bound is not None:
-            yield f"      max_context: {bound}"
+    for each in with_classes(Policy(), {pool.up_to for pool in fleet.pools}).context_classes:
+        yield f"    - name: {each.name}"
+        if each.max_context is not None:
+            yield f"      max_context: {each.max_context}"
 
 
 def _engines(pool: PlannedPool, model: str) -> Iterator[str]:
@@ -42,10 +38,10 @@ def _engines(pool: PlannedPool, model: str) -> Iterator[str]:
     kind = f"{pool.size.instances} x {engine.name}"
     yield ""
     yield f"# {kind}: {pool.tier}, requests of {pool.above + 1} to {pool.up_to} tokens, {pool.share:.1%} of all"
-    yield f"#   vllm serve {model} --tensor-parallel-size {engine.gpus} --max-model-len {engine.max_context}"
+    yield f"#   vllm serve {model} --tensor-parallel-size {engine.gpus} --max-model-len {engine.max_context} \\"
     yield (
-        f"#     --max-num-seqs {engine.max_sequences} --max-num-batched-tokens {pool.size.token_budget}"
-        f"{_VLLM_FORMATS.get(engine.quantization, '')}"
+        f"#     --max-num-seqs {engine.max_sequences} --max-num-batched-tokens {pool.size.token_budget} "
+        f"--long-prefill-token-threshold {engine.chunk_tokens}{_VLLM_FORMATS.get(engine.quantization, '')}"
     )
     yield f"#   headrace node --engine-url http://127.0.0.1:8000 --format {_NODE_FORMATS[engine.quantization]}" + (
         f" --max-sequences {engine.max_sequences}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from controlplane.errors import HeadraceError
@@ -113,11 +113,15 @@ class Planner:
 
     def tried(self, plan: Plan, trials: Trials, told: Callable[[int, int], None] = lambda done, of: None) -> Plan:
         """The plan by what the simulator finds of the best few fleets, each with engines of several sizes: where
-        requests come in bursts, few large instances may do with fewer GPUs than formulas say. Raises NoFleetError."""
-        alone = list(self._rivals(self.searches()[:1], 1))[:RIVALS]
+        requests come in bursts, few large instances may do with fewer GPUs than formulas say. The best fleets of two
+        classes are among them though formulas may prefer one. Raises NoFleetError."""
+        searches = self.searches()
+        full, widest = searches[0], searches[-1]
         classes = len(plan.fleet.bounds) + 1
-        both = len({pool.tier for pool in plan.fleet.pools}) > 1
-        shaped = [] if classes == 1 and not both else list(self._rivals(self.searches()[-1:], classes))[:RIVALS]
+        alone = list(self._rivals(full, 1)[:RIVALS])
+        shaped = [] if classes == 1 and widest is full else list(self._rivals(widest, classes)[:RIVALS])
+        if classes == 1 < self.classes:
+            shaped += self._rivals(widest, 2)[:RIVALS]
         of_papers = [plan.papers] if plan.papers is not None else []
         fits: list[PlannedFleet | None] = []
         for number, fleet in enumerate((*alone, *shaped, *of_papers)):
@@ -142,29 +146,28 @@ class Planner:
             is_tried=True,
         )
 
-    def _rivals(self, searches: Sequence[Search], classes: int) -> Iterable[PlannedFleet]:
+    def _rivals(self, search: Search, classes: int) -> Sequence[PlannedFleet]:
         """The cheapest fleet of so many classes of all engines, then of those of 2 GPUs and more, and so on, the
         cheapest first; those of equal engines once."""
         sizes = sorted({engine.gpus for engines in self.asked.engines.values() for engine in engines})
         found: dict[tuple[str, ...], PlannedFleet] = {}
-        for search in searches:
-            for size in sizes:
-                engines = {
-                    tier: [engine for engine in engines if engine.gpus >= size]
-                    for tier, engines in self.asked.engines.items()
-                }
-                fleet = Search(replace(self.asked, engines=engines), search.parts).best(classes)
-                if fleet is not None:
-                    found.setdefault(tuple(pool.size.engine.name for pool in fleet.pools), fleet)
+        for size in sizes:
+            engines = {
+                tier: [engine for engine in engines if engine.gpus >= size]
+                for tier, engines in self.asked.engines.items()
+            }
+            fleet = Search(replace(self.asked, engines=engines), search.parts).best(classes)
+            if fleet is not None:
+                found.setdefault(tuple(pool.size.engine.name for pool in fleet.pools), fleet)
         return sorted(found.values(), key=lambda fleet: fleet.cost(self.asked.dollars_per_kwh))
 
     def _why_none(self, everything: Part) -> str:
         engines: Sequence[EngineModel] = self.asked.engines[FormatTier.FULL]
-        longest = int(everything.budgets[-1])
+        longest = max(int(everything.budgets[-1]), self.asked.context)
         largest = max((min(each.kv_tokens, each.max_context) for each in engines), default=0)
         if largest < longest:
             return (
-                f"the longest request needs {longest} tokens, and the engines to choose from hold {largest} at most; "
+                f"contexts of {longest} tokens are asked for, and the engines to choose from hold {largest} at most; "
                 "offer more GPUs for each instance, larger ones, or fewer bits"
             )
         return (

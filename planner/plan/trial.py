@@ -7,7 +7,7 @@ pools grow while they miss the targets and shrink while they meet them, all at o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -17,7 +17,8 @@ from controlplane.model import Verdict
 from controlplane.policy.settings import Policy
 from planner.plan.fleet import PlannedFleet, PlannedPool
 from planner.simulation.fleet import SimulatedFleet, SimulatedPool, with_classes
-from planner.simulation.report import Figures, PoolFigures
+from planner.simulation.report import PoolFigures
+from planner.simulation.setup import MOST_SECONDS
 from planner.simulation.simulate import simulate
 from planner.sizing.pools import Targets
 from planner.workload.workload import Workload
@@ -41,7 +42,9 @@ class Trials:
     seed: int
 
     def requests(self) -> Workload:
-        first = self.workload.select(np.arange(len(self.workload)) < REQUESTS)
+        first = self.workload.select(
+            (np.arange(len(self.workload)) < REQUESTS) & (self.workload.arrival_seconds <= MOST_SECONDS)
+        )
         if self.tolerant is None:
             return first
         neutral, tolerant = list(Verdict).index(Verdict.NEUTRAL), list(Verdict).index(Verdict.TOLERANT)
@@ -50,17 +53,22 @@ class Trials:
         return replace(first, verdict=chosen.astype(np.uint8))
 
     def fit(self, fleet: PlannedFleet, told: Callable[[], None] = lambda: None) -> PlannedFleet | None:
-        """The fleet with the fewest instances of each pool that met the targets; None when none did. `told` is called
-        after each of at most ROUNDS simulations."""
+        """The fleet with the fewest instances of each pool that met the targets, and so many more as may be down at any
+        time; None when none did. `told` is called after each of at most ROUNDS simulations."""
         requests = self.requests()
+        up = [max(1, round(pool.size.instances * self.targets.availability)) for pool in fleet.pools]
+        fleet = _with_instances(fleet, up)
         missing, meeting = [0] * len(fleet.pools), [0] * len(fleet.pools)
         best: PlannedFleet | None = None
         for _ in range(ROUNDS):
-            figures = _simulated(fleet, requests, self.seed)
+            report = simulate(requests, simulated_fleet(fleet), self.seed)
             told()
-            met = [self._is_met(each.figures) for each in figures]
+            met = [self._is_met(each) for each in report.pools]
+            if all(met) and report.whole.not_served > _NOT_SERVED:
+                # Who was turned away before any pool had it belongs to none: whose fault it was is not known.
+                met = [False] * len(met)
             if all(met):
-                tried = _measured(fleet, figures)
+                tried = _measured(fleet, report.pools)
                 if best is None or tried.dollars_per_hour < best.dollars_per_hour:
                     best = tried
             counts = [pool.size.instances for pool in fleet.pools]
@@ -73,11 +81,16 @@ class Trials:
             if following == counts:
                 break
             fleet = _with_instances(fleet, following)
-        return best
+        if best is None:
+            return None
+        return _with_instances(best, [ceil(pool.size.instances / self.targets.availability) for pool in best.pools])
 
-    def _is_met(self, figures: Figures) -> bool:
+    def _is_met(self, found: PoolFigures) -> bool:
+        figures = found.figures
         if not figures.requests:
             return True
+        if found.occupancy > self.targets.utilisation:
+            return False
         late = figures.ttft.p99 > self.targets.ttft_seconds or figures.tpot.p99 > self.targets.tpot_seconds
         return not late and figures.not_served <= _NOT_SERVED
 
@@ -104,12 +117,6 @@ def simulated_fleet(fleet: PlannedFleet) -> SimulatedFleet:
     )
 
 
-def _simulated(fleet: PlannedFleet, requests: Workload, seed: int) -> list[PoolFigures]:
-    """By pool."""
-    report = simulate(requests, simulated_fleet(fleet), seed)
-    return list(report.pools)
-
-
 def _with_instances(fleet: PlannedFleet, counts: list[int]) -> PlannedFleet:
     return PlannedFleet(
         tuple(
@@ -119,9 +126,11 @@ def _with_instances(fleet: PlannedFleet, counts: list[int]) -> PlannedFleet:
     )
 
 
-def _measured(fleet: PlannedFleet, figures: list[PoolFigures]) -> PlannedFleet:
+def _measured(fleet: PlannedFleet, figures: Sequence[PoolFigures]) -> PlannedFleet:
     def of(pool: PlannedPool, found: PoolFigures) -> PlannedPool:
         times = found.figures
+        if not times.served:
+            return pool
         size = replace(pool.size, busy=found.occupancy, ttft_seconds=times.ttft.p99, tpot_seconds=times.tpot.p99)
         return replace(pool, size=size)
 

@@ -30,13 +30,26 @@ def entrance(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
     """The function as machine code, with all that it calls, for Python. It is kept between processes.
 
     Numba looks only at the file of a function to tell whether what it kept is still true, and not at those of the
-    functions that it calls: the folder is therefore named by what all of them say.
+    functions that it calls: the folder is therefore named by what all of them say. Where there is no place to keep it,
+    each process compiles.
     """
-    before, _numba.config.CACHE_DIR = _numba.config.CACHE_DIR, str(_folder(os.environ) / _digest())
+    folder = kept_in(os.environ)
+    before, _numba.config.CACHE_DIR = _numba.config.CACHE_DIR, str(folder or "")
     try:
-        return cast("Callable[Arguments, Result]", _numba.njit(cache=True, error_model="numpy")(function))
+        compiler = _numba.njit(cache=folder is not None, error_model="numpy")
+        return cast("Callable[Arguments, Result]", compiler(function))
     finally:
         _numba.config.CACHE_DIR = before
+
+
+def kept_in(environment: Mapping[str, str]) -> Path | None:
+    """The folder of machine code, made if need be; None where no file can be written."""
+    try:
+        folder = _folder(environment) / _digest()
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # the latter of a user who has no home
+        return None
+    return folder if os.access(folder, os.W_OK) else None
 
 
 def _folder(environment: Mapping[str, str]) -> Path:

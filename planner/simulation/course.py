@@ -70,8 +70,10 @@ class Course:
         while (wants := run(self.state)) != DONE:
             if wants == HEARTBEAT:
                 self._beat()
-            elif wants == FAILED:
+            elif wants == FAILED and self._failures:
                 self._fail()
+            elif wants == FAILED:
+                raise FleetError("the fleet is too slow: requests are not answered before simulated time ends")
             else:
                 self._answer(int(self._now.missing))
         return self.state

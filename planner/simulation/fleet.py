@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from controlplane.errors import HeadraceError
+from controlplane.errors import ConfigurationError
 from controlplane.model import CapacityType, FormatTier, Pool
 from controlplane.policy.contexts import context_class_of
 from controlplane.policy.formats import tier_of
@@ -14,10 +14,16 @@ from controlplane.policy.settings import ContextClass, Policy
 from planner.hardware.engine import EngineModel
 
 MODEL = "model"
+# Of pools each has a bit in the key of a decision; of sequences each has a record of 16 bytes.
+MOST_POOLS = 24
+MOST_SEQUENCES = 2**26
 
 
-class FleetError(HeadraceError):
-    """A fleet that cannot be simulated."""
+class FleetError(ConfigurationError):
+    """A fleet, or a workload on it, that cannot be simulated."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__((fault,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +95,15 @@ class SimulatedFleet:
     heartbeat_seconds: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.pools:
-            raise FleetError("the fleet has no pool")
+        if not 1 <= len(self.pools) <= MOST_POOLS:
+            raise FleetError(f"a fleet to simulate has 1 to {MOST_POOLS} pools, and not {len(self.pools)}")
         names = [pool.name(self.policy) for pool in self.pools]
         for name, pool in zip(names, self.pools, strict=True):
             engine = pool.engine
             if names.count(name) > 1:
                 raise FleetError(
-                    f"several pools are {name}: give the policy context_classes that tell their contexts apart"
+                    f"several pools are {name}: pools of one format tier and capacity need contexts that the policy's "
+                    "context_classes tell apart"
                 )
             if pool.instances < 1 or pool.token_budget < 1 or engine.max_sequences < 1 or engine.chunk_tokens < 1:
                 raise FleetError(f"{name}: instances, sequences, chunk and token budget must be at least 1")
@@ -105,6 +112,12 @@ class SimulatedFleet:
                     f"{name}: a KV cache of {engine.kv_tokens} tokens does not hold one sequence of the "
                     f"{engine.max_context} of its context; lower max_context"
                 )
+        places = self.instances * max(pool.engine.max_sequences for pool in self.pools)
+        if places > MOST_SEQUENCES:
+            raise FleetError(
+                f"{self.instances:,} instances of so many sequences are {places:,} in all; {MOST_SEQUENCES:,} "
+                "can be simulated"
+            )
         for failure in self.failures:
             if not (0 <= failure.pool < len(self.pools) and 0 <= failure.instance < self.pools[failure.pool].instances):
                 raise FleetError(f"there is no instance {failure.instance} of pool {failure.pool} that could fail")
@@ -129,7 +142,5 @@ class SimulatedFleet:
 def with_classes(policy: Policy, contexts: Iterable[int]) -> Policy:
     """The policy with a context class for each of these contexts (tokens), the largest without a bound."""
     ascending = sorted(set(contexts))
-    names = ("short", "long") if len(ascending) == 2 else tuple(f"to-{context}" for context in ascending)
-    bounds: list[int | None] = [*ascending[:-1], None]
-    classes = tuple(ContextClass(name, bound) for name, bound in zip(names, bounds, strict=True))
-    return replace(policy, context_classes=classes)
+    shorter = [ContextClass("short" if len(ascending) == 2 else f"to-{bound}", bound) for bound in ascending[:-1]]
+    return replace(policy, context_classes=(*shorter, ContextClass("long", None)))

@@ -7,7 +7,7 @@ import numpy as np
 from controlplane.model import FormatTier, QosTier, Verdict
 from controlplane.policy.qos import Mode
 from controlplane.policy.settings import Policy
-from planner.simulation.fleet import SimulatedFleet
+from planner.simulation.fleet import FleetError, SimulatedFleet
 from planner.simulation.routes import KINDS, TIERS, VERDICTS
 from planner.simulation.state import (
     ANSWER,
@@ -32,10 +32,17 @@ _KEYS = 1 << 12
 _ANSWERS = 1 << 6
 # Sets of pools that requests wait for.
 MOST_SETS = 64
+# From the first arrival to the last. Times end at NEVER, and the last ones have to be answered before.
+MOST_SECONDS = 40 * 86_400.0
 
 
 def first_state(workload: Workload, fleet: SimulatedFleet, contexts: tuple[int, ...], seed: int) -> State:
-    """`contexts` are those that the fleet's pools have, ascending."""
+    """`contexts` are those that the fleet's pools have, ascending. Raises FleetError."""
+    if workload.seconds > MOST_SECONDS:
+        raise FleetError(
+            f"requests come over {workload.seconds / 86_400:,.0f} days, and {MOST_SECONDS / 86_400:.0f} can be "
+            "simulated; let them come faster, or take a part of them"
+        )
     places = max(pool.engine.max_sequences for pool in fleet.pools)
     sessions, session = _sessions(workload)
     rows = records(ROW, len(TIERS) * MOST_SETS + len(TIERS) + 1)

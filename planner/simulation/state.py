@@ -1,7 +1,7 @@
 """Everything that changes while a fleet is simulated, as arrays of records that compiled code works on.
 
 Times are whole picoseconds from the first arrival, so that many iterations at once end at the very time at which they
-end one by one. They reach 106 days.
+end one by one. They end before NEVER, after 53 days.
 """
 
 from __future__ import annotations

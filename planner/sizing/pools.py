@@ -95,7 +95,7 @@ def size_pool(engine: EngineModel, demand: Demand, context: int, targets: Target
         busy=load / instances,
         ttft_seconds=ttft(instances),
         tpot_seconds=token,
-        token_budget=token_budget(engine, targets),
+        token_budget=max(sequences, token_budget(engine, targets)),
     )
 
 

@@ -8,9 +8,8 @@ Patel et al., "Splitwise", ISCA 2024 (2023), and Stojkovic et al., "DynamoLLM", 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
-from planner.workload.lines import LineError, Request, read_csv, whole_number
+from planner.workload.lines import Request, moment_of, read_csv, whole_number
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 SOURCE = "Azure LLM inference trace (CC-BY 4.0)"
@@ -23,9 +22,5 @@ def read_azure(text: str, name: str) -> Sequence[Request]:
 
 def _read(row: dict[str, str]) -> Request | None:
     prompt, answer = (whole_number(row[column], column) for column in COLUMNS[1:])
-    try:
-        time = datetime.fromisoformat(row["TIMESTAMP"])
-    except ValueError:
-        raise LineError(f"TIMESTAMP is {row['TIMESTAMP']!r}, which is no time") from None
-    seconds = (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    seconds = moment_of(row["TIMESTAMP"], "TIMESTAMP")
     return Request(seconds, prompt, answer) if prompt and answer else None

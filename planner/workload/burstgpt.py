@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.workload.lines import LineError, Request, read_csv, whole_number
+from planner.workload.lines import Request, moment, read_csv, whole_number
 
 COLUMNS = ("Timestamp", "Model", "Request tokens", "Response tokens")
 SOURCE = "BurstGPT (CC-BY 4.0)"
@@ -22,10 +22,7 @@ def read_burstgpt(text: str, name: str) -> Sequence[Request]:
 
 def _read(row: dict[str, str]) -> Request | None:
     prompt, answer = (whole_number(row[column], column) for column in COLUMNS[2:])
-    try:
-        seconds = float(row["Timestamp"])
-    except ValueError:
-        raise LineError(f"Timestamp is {row['Timestamp']!r}, which is no number of seconds") from None
+    seconds = moment(row["Timestamp"], "Timestamp", "seconds")
     if not prompt or not answer:
         return None
     return Request(seconds, prompt, answer, category=row["Model"], session=row.get(_SESSION, ""))

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from controlplane.errors import ConfigurationError
-from planner.workload.lines import Faults, LineError, Request, read_json_lines, whole_number
+from planner.workload.lines import MOST_TOKENS, Faults, LineError, Request, moment_of, read_json_lines, whole_number
 
 SOURCE = "our own decisions"
 
@@ -36,36 +35,44 @@ def read_ledger(text: str, name: str) -> Sequence[Request]:
     return found
 
 
-def _whole(text: str) -> Sequence[Mapping[str, Any]] | None:
+def _whole(text: str) -> Sequence[Any] | None:
     """The decisions of one JSON document; None when it is none, but lines."""
     try:
         document = json.loads(text)
-    except json.JSONDecodeError:
+    except ValueError:
         return None
     decisions = document.get("decisions") if isinstance(document, dict) else None
     return decisions if isinstance(decisions, list) else None
 
 
-def _read(recorded: Mapping[str, Any]) -> Request | None:
-    outcome, decision = recorded.get("outcome"), recorded.get("decision")
-    if not isinstance(outcome, dict) or not isinstance(recorded.get("time"), str):
+def _read(recorded: Any) -> Request | None:
+    time, outcome = (recorded.get(key) for key in ("time", "outcome")) if isinstance(recorded, dict) else (None, None)
+    if not isinstance(time, str) or not isinstance(outcome, dict):
         raise LineError("is no recorded decision: it needs time and outcome")
-    decision = decision if isinstance(decision, dict) else {}
+    decision = _part(recorded, "decision")
     prompt, answer = (_count(outcome, key) for key in ("prompt_tokens", "completion_tokens"))
     if not prompt or not answer or outcome.get("status") != 200:
         return None
     # Several choices have a cap each; the answer counts them together.
-    cap = _count(decision, "output_cap") * max(_count(decision, "choices"), 1)
+    # Clients may ask for any number.
+    asked = whole_number(str(decision.get("output_cap") or 0), "output_cap", most=2**64)
+    cap = asked * max(_count(decision, "choices"), 1)
     return Request(
-        seconds=datetime.fromisoformat(recorded["time"]).timestamp(),
+        seconds=moment_of(time, "time"),
         input_tokens=prompt,
         output_tokens=answer,
-        output_cap=max(cap, answer) if cap else 0,
-        category=str((decision.get("budget") or {}).get("category", "")),
+        output_cap=min(max(cap, answer), MOST_TOKENS) if cap else 0,
+        category=str(_part(decision, "budget").get("category", "")),
         session=str(decision.get("session", "")),
-        verdict=str((decision.get("sensitivity") or {}).get("verdict", "")),
+        verdict=str(_part(decision, "sensitivity").get("verdict", "")),
         qos_tier=str(decision.get("qos_tier", "")),
     )
+
+
+def _part(fields: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Empty where it is missing."""
+    found = fields.get(key)
+    return found if isinstance(found, dict) else {}
 
 
 def _count(fields: Mapping[str, Any], key: str) -> int:

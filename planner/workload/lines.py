@@ -5,11 +5,15 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from math import isfinite, nan
 from typing import Any, NamedTuple
 
 from controlplane.errors import ConfigurationError
 
 _MOST_NAMED = 20
+# Of a prompt, an answer or a cap, so that the sum of two fits 32 bits.
+MOST_TOKENS = 2**30 - 1
 
 
 class Request(NamedTuple):
@@ -78,8 +82,11 @@ def read_csv(
     text: str, name: str, columns: Sequence[str], read: Callable[[dict[str, str]], Request | None]
 ) -> Sequence[Request]:
     """The rows of a CSV file with a header that has these columns, in any order and among others."""
-    lines = text.splitlines()
-    header = _cells(lines[0]) if lines else []
+    lines = text.split("\n")
+    try:
+        header = _cells(lines[0])
+    except LineError as error:
+        raise ConfigurationError([f"{name}:1: {error}"]) from None
     if missing := [column for column in columns if column not in header]:
         raise ConfigurationError(
             [f"{name}:1: has no column {', '.join(missing)}; its header must name {', '.join(columns)}"]
@@ -96,18 +103,38 @@ def read_csv(
 
 def read_json_lines(text: str, name: str, read: Callable[[Mapping[str, Any]], Request | None]) -> Sequence[Request]:
     """A JSON object a line."""
-    return read_lines(_numbered(text.splitlines(), 1), name, lambda line: read(_json_object(line)))
+    return read_lines(_numbered(text.split("\n"), 1), name, lambda line: read(_json_object(line)))
 
 
-def whole_number(text: str, column: str) -> int:
+def whole_number(text: str, column: str, most: int = MOST_TOKENS) -> int:
     """Raises LineError for what is no count of tokens."""
     try:
         number = float(text)
     except ValueError:
         raise LineError(f"{column} is {text!r}, which is no number") from None
-    if not (number >= 0 and number == int(number) and number < 2**31):
+    if not (0 <= number <= most and number.is_integer()):
         raise LineError(f"{column} is {text!r}, which is no number of tokens")
     return int(number)
+
+
+def moment(value: Any, column: str, unit: str) -> float:
+    """A time as a number of these units. Raises LineError for what is none."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = nan
+    if not isfinite(number):
+        raise LineError(f"{column} is {value!r}, which is no number of {unit}")
+    return number
+
+
+def moment_of(text: str, column: str) -> float:
+    """Seconds since 1970 of an ISO 8601 time, in UTC unless it says. Raises LineError."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise LineError(f"{column} is {text!r}, which is no time") from None
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def _json_object(line: str) -> Mapping[str, Any]:
@@ -125,4 +152,7 @@ def _numbered(lines: Iterable[str], first: int) -> Iterator[tuple[int, str]]:
 
 
 def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in next(csv.reader([line]), [])]
+    try:
+        return [cell.strip() for cell in next(csv.reader([line]), [])]
+    except csv.Error as error:
+        raise LineError(f"is no CSV: {error}") from None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from planner.workload.lines import LineError, Request, read_json_lines, whole_number
+from planner.workload.lines import LineError, Request, moment, read_json_lines, whole_number
 
 SOURCE = "Mooncake trace (Apache-2.0)"
 
@@ -24,6 +24,5 @@ def _read(row: Mapping[str, Any]) -> Request | None:
     if missing := [key for key in ("timestamp", "input_length", "output_length") if key not in row]:
         raise LineError(f"has no {', '.join(missing)}")
     prompt, answer = (whole_number(str(row[key]), key) for key in ("input_length", "output_length"))
-    if not isinstance(row["timestamp"], int | float):
-        raise LineError(f"timestamp is {row['timestamp']!r}, which is no number of milliseconds")
-    return Request(row["timestamp"] / 1000, prompt, answer) if prompt and answer else None
+    milliseconds = moment(row["timestamp"], "timestamp", "milliseconds")
+    return Request(milliseconds / 1000, prompt, answer) if prompt and answer else None

@@ -83,6 +83,15 @@ def test_bounds_are_shown_with_what_others_would_save(capsys: pytest.CaptureFixt
     assert "would save up to 40% (14% of those of today) (0 requests)" in shown
 
 
+def test_one_class_of_contexts_saves_nothing_and_has_no_bounds(capsys: pytest.CaptureFixture[str]) -> None:
+    none = fleet_pb2.ContextBounds(model="a", suggested=[4096], saving=0.4, requests=1200)
+    some = fleet_pb2.ContextBounds(model="b", in_force=[8192], saving_in_force=-0.1, requests=1200)
+    status_lines.show_status(fleet_pb2.GetStatusResponse(context_bounds=[none, some]))
+    shown = capsys.readouterr().out
+    assert "a: one class, 4096 would save up to 40% (1200 requests)" in shown
+    assert "b: 8192 saves up to 0% of the engines, one class would save up to 0% (1200 requests)" in shown
+
+
 def test_nodes_that_teach_nothing_are_named_and_many_of_them_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
     status_lines.show_status(fleet_pb2.GetStatusResponse(silent_nodes=[f"n{number}" for number in range(12)]))
     shown = capsys.readouterr().out

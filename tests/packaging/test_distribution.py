@@ -30,8 +30,11 @@ PACKAGES = ("controlplane", "ext_proc", "headrace", "node_agent", "planner", "xd
 OF_EXTRAS = {
     "demo": ("headrace.demo",),
     "planner": (
+        "headrace.plan_table",
         "headrace.planning",
         "headrace.simulating",
+        "headrace.simulation_table",
+        "headrace.workloads",
         "planner.hardware",
         "planner.plan",
         "planner.simulation",

@@ -7,6 +7,9 @@ import pytest
 from planner.hardware.physics import engine
 from planner.simulation.formats import compare_formats
 
+# Whoever is first compiles the simulator, where no process before has.
+pytestmark = pytest.mark.timeout(600)
+
 
 @pytest.mark.parametrize("gain", [1.7, 1.9])
 def test_four_full_and_four_4_bit_engines_serve_a_quarter_to_two_fifths_more_than_eight_full_ones(gain: float) -> None:

@@ -7,7 +7,7 @@ import pytest
 from controlplane.errors import ConfigurationError
 from planner.hardware.catalogue import GPUS, MODELS
 from planner.hardware.measured import as_measured, read_nodes
-from planner.hardware.physics import BITS, engine, weight_bytes
+from planner.hardware.physics import BITS, default_token_budget, engine, weight_bytes
 from planner.hardware.published import PROFILES, published_sequences
 
 LLAMA = MODELS["Llama-3-70B"]
@@ -114,3 +114,35 @@ def test_a_model_that_no_node_serves_is_told() -> None:
         read_nodes(nodes({}), "n.json", "qwen")
     with pytest.raises(ConfigurationError, match="is not what `headrace nodes --json` prints"):
         read_nodes("[]", "n.json", "qwen")
+
+
+def test_names_are_of_any_case_and_told_as_the_catalogue_has_them() -> None:
+    assert engine("llama-3-70b", "h100", 8, "FP8") == engine("Llama-3-70B", "H100", 8, "fp8")
+
+
+@pytest.mark.parametrize("gpus", [0, -8])
+def test_an_instance_has_a_gpu(gpus: int) -> None:
+    with pytest.raises(ConfigurationError, match="at least 1 GPU"):
+        engine("Llama-3-8B", "H100", gpus)
+
+
+def test_vllm_computes_more_at_once_on_large_gpus_but_a100() -> None:
+    assert {name: default_token_budget(name) for name in ("A100", "A10G", "L40S", "H100", "MI300X")} == {
+        "A100": 2048,
+        "A10G": 2048,
+        "L40S": 2048,
+        "H100": 8192,
+        "MI300X": 8192,
+    }
+
+
+def test_a_rack_of_gpus_holds_what_its_maker_says() -> None:
+    """NVIDIA's data sheets: 13.4 TB of HBM3E in 72 GPUs of a GB200 NVL72, 20 TB in those of a GB300 NVL72."""
+    assert 72 * GPUS["GB200"].memory / 2**30 == pytest.approx(13_400, rel=0.01)
+    assert 72 * GPUS["GB300"].memory / 2**30 == pytest.approx(20_000, rel=0.01)
+
+
+@pytest.mark.parametrize("nodes", ["[4]", '[{"spec": 4}]', '[{"spec": {"models": [{"id": "m"}]}}]', "4", "null"])
+def test_what_is_no_list_of_nodes_is_told(nodes: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not what `headrace nodes --json` prints"):
+        read_nodes(f'{{"nodes": {nodes}}}', "nodes.json", "m")

@@ -17,11 +17,17 @@ from planner.plan.document import document
 from planner.plan.parts import budgets_of, by_verdict, whole
 from planner.plan.planning import NoFleetError, Plan, Planner, simplest
 from planner.plan.search import Asked, Search
-from planner.plan.trial import Trials, next_instances
+from planner.plan.trial import Trials, _with_instances, next_instances, simulated_fleet
+from planner.simulation.setup import MOST_SECONDS
+from planner.simulation.simulate import simulate
 from planner.sizing.pools import Targets
+from planner.workload.arrivals import scaled
 from planner.workload.caps import CapPolicy, capped
 from planner.workload.shipped import shipped
 from planner.workload.workload import Workload
+
+# Whoever is first compiles the simulator, where no process before has.
+pytestmark = pytest.mark.timeout(600)
 
 FULL, QUANTIZED = FormatTier.FULL, FormatTier.QUANTIZED
 ENGINES: Mapping[FormatTier, Sequence[EngineModel]] = {
@@ -229,3 +235,84 @@ def test_a_document_and_a_picture_are_made_of_a_plan(plan: Plan, tmp_path: Path)
     assert found["fleet"]["dollars_per_hour"] == plan.fleet.dollars_per_hour
     assert found["baselines"]["one_pool"]["saving"] == plan.saving(plan.honest)
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_fleet_of_quantized_engines_alone_is_tried_too(azure: Workload) -> None:
+    """Where every request tolerates them."""
+    few = azure.select(np.arange(len(azure)) < 1500)
+    planner = Planner(asked(), few, classes=1, tolerant=1.0)
+    tried = planner.tried(planner.plan(), Trials(few, Targets(), 1.0, seed=1))
+
+    assert {pool.tier for pool in tried.fleet.pools} == {QUANTIZED}
+    assert tried.honest is not None
+    assert tried.fleet.dollars_per_hour < 0.98 * tried.honest.dollars_per_hour
+
+
+def test_the_best_fleet_of_two_classes_is_tried_though_formulas_prefer_one(azure: Workload) -> None:
+    few = azure.select(np.arange(len(azure)) < 1500)
+    planner = Planner(asked(), few, classes=2)
+    plan = planner.plan()
+    assert not plan.fleet.bounds
+
+    tried = planner.tried(plan, Trials(few, Targets(), None, seed=1))
+
+    assert any(fleet.bounds for fleet in (tried.fleet, *tried.others))
+
+
+def test_a_fleet_that_turns_requests_away_does_not_meet_its_targets(azure: Workload) -> None:
+    """The first token may take longer than requests wait, so that only those who are turned away tell."""
+    patience = Targets(ttft_seconds=60.0, tpot_seconds=1.0)
+    search = Search(Asked(100.0, 100.0, ENGINES, patience), whole(azure))
+    fleet = search.best(1)
+    assert fleet is not None
+    trials = Trials(azure, patience, None, seed=1)
+    few = _with_instances(fleet, [1])
+    assert simulate(trials.requests(), simulated_fleet(few), 1).whole.not_served > 0.1
+
+    found = trials.fit(_with_instances(fleet, [max(1, fleet.instances // 3)]))
+
+    assert found is None or simulate(trials.requests(), simulated_fleet(found), 1).whole.not_served <= 0.001
+
+
+def test_instances_that_may_be_down_are_planned_for_when_a_fleet_is_tried_too(azure: Workload) -> None:
+    fleet = Search(asked(), whole(azure)).best(1)
+    assert fleet is not None
+    always, half = (Trials(azure, Targets(availability=up), None, seed=1).fit(fleet) for up in (1.0, 0.5))
+
+    assert always is not None
+    assert half is not None
+    assert half.instances == 2 * always.instances
+
+
+def test_a_tried_fleet_is_used_no_more_than_is_asked(azure: Workload) -> None:
+    fleet = Search(asked(), whole(azure)).best(1)
+    assert fleet is not None
+    usual, calm = (Trials(azure, Targets(utilisation=most), None, seed=1).fit(fleet) for most in (0.85, 0.1))
+
+    assert usual is not None
+    assert calm is not None
+    assert calm.pools[0].size.busy <= 0.1 < usual.pools[0].size.busy
+    assert calm.instances > usual.instances
+
+
+def test_requests_that_come_slowly_are_tried_as_far_as_simulated_time_goes(azure: Workload) -> None:
+    slow = scaled(azure, 1e-6)
+
+    assert slow.seconds > MOST_SECONDS
+    assert 0 < Trials(slow, Targets(), None, seed=1).requests().seconds <= MOST_SECONDS
+
+
+def test_a_context_larger_than_any_engine_is_told(azure: Workload) -> None:
+    with pytest.raises(NoFleetError, match=r"contexts of 999999 tokens are asked for, .* hold 131072 at most"):
+        Planner(asked(context=999_999), azure, classes=1).plan()
+
+
+def test_engines_are_started_as_they_were_reckoned(plan: Plan) -> None:
+    text = configuration(plan.fleet, "Llama-3-70B")
+
+    for pool in plan.fleet.pools:
+        engine = pool.size.engine
+        assert f"--max-num-seqs {engine.max_sequences} --max-num-batched-tokens {pool.size.token_budget} " in text
+        assert f"--long-prefill-token-threshold {engine.chunk_tokens}" in text
+        # vLLM does not start with fewer.
+        assert pool.size.token_budget >= engine.max_sequences

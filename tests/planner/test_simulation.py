@@ -21,6 +21,9 @@ from planner.workload.workload import Workload
 from support.engines import ENGINE
 from support.plain_fleet import PlainFleet
 
+# Whoever is first compiles the simulator, where no process before has.
+pytestmark = pytest.mark.timeout(600)
+
 
 def make_workload(count: int, rate: float, seed: int = 0, longest: int = 300, cap: bool = False) -> Workload:
     dice = np.random.default_rng(seed)

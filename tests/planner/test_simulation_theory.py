@@ -19,6 +19,9 @@ from planner.simulation.fleet import SimulatedFleet, SimulatedPool
 from planner.simulation.simulate import simulate
 from planner.workload.workload import Workload
 
+# Whoever is first compiles the simulator, where no process before has.
+pytestmark = pytest.mark.timeout(600)
+
 ITERATION = 1e-6
 MEAN = 1000  # iterations of a service
 PATIENT = Policy(waiting=WaitingRules(longest_seconds=3600.0, most_waiting=100_000))

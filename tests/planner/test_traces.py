@@ -116,3 +116,55 @@ def test_the_ledger_is_read_as_a_document_and_as_lines_alike() -> None:
 def test_something_else_than_decisions_is_named() -> None:
     with pytest.raises(ConfigurationError, match="decision 1 is no recorded decision"):
         read_ledger(json.dumps({"decisions": [{"a": 1}]}), "d.json")
+
+
+@pytest.mark.parametrize("tokens", ["inf", "1e400", "nan", "1.5", "-1", "2147483647", "many", ""])
+def test_what_is_no_number_of_tokens_is_told(tokens: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"a.csv:2: ContextTokens is .*, which is no number"):
+        read_azure(f"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:51,{tokens},1\n", "a.csv")
+
+
+@pytest.mark.parametrize("time", ["nan", "inf", "-inf", "soon", "1e999"])
+def test_a_time_that_is_no_number_is_told(time: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"b.csv:2: Timestamp is .*, which is no number of seconds"):
+        read_burstgpt(f"Timestamp,Model,Request tokens,Response tokens\n{time},m,3,4\n", "b.csv")
+
+
+@pytest.mark.parametrize("time", ["NaN", "Infinity", '"soon"', "null", "[]", "1" + 400 * "0"])
+def test_a_time_of_mooncake_that_is_no_number_is_told(time: str) -> None:
+    line = f'{{"timestamp": {time}, "input_length": 5, "output_length": 6}}'
+    with pytest.raises(ConfigurationError, match=r"m.jsonl:1: timestamp is .*, which is no number of milliseconds"):
+        read_mooncake(line, "m.jsonl")
+
+
+@pytest.mark.parametrize("recorded", [4, None, [], "x", {}, {"time": 3, "outcome": {}}, {"time": "x", "outcome": 4}])
+def test_what_is_no_decision_is_told(recorded: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"d.json:1: decision 1 is no recorded decision"):
+        read_ledger(json.dumps({"decisions": [recorded]}), "d.json")
+
+
+def test_parts_of_a_decision_that_are_no_objects_tell_nothing() -> None:
+    odd = decision(1, "tolerant") | {"decision": {"budget": "x", "sensitivity": [], "output_cap": 2**30, "choices": 9}}
+    (request,) = read_ledger(json.dumps({"decisions": [odd]}), "d.json")
+
+    assert (request.category, request.verdict, request.output_cap) == ("", "", 2**30 - 1)
+    build("ledger", [request])
+
+
+def test_times_without_a_zone_are_utc() -> None:
+    (here,) = read_ledger(json.dumps(decision(1, "tolerant") | {"time": "2026-11-30T10:00:01"}), "d.jsonl")
+    (there,) = read_ledger(json.dumps(decision(1, "tolerant")), "d.jsonl")
+
+    assert here.seconds == there.seconds
+
+
+def test_lines_end_where_files_say_and_nowhere_else() -> None:
+    """JSON may hold the separators of lines and paragraphs that Unicode has."""
+    line = json.dumps(decision(1, "tolerant") | {"request_id": "a\u2028b\x85c"}, ensure_ascii=False)
+
+    assert len(read_ledger(f"{line}\n{line}\n", "d.jsonl")) == 2
+
+
+def test_a_field_longer_than_csv_has_is_told() -> None:
+    with pytest.raises(ConfigurationError, match=r"a.csv:2: is no CSV: field larger"):
+        read_azure(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{'1' * 200_000},1,1\n", "a.csv")

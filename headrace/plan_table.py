@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from controlplane.model import FormatTier
+from headrace.columns import Column
+from headrace.columns import show as show_table
 from planner.plan.fleet import PlannedFleet, PlannedPool
 from planner.plan.planning import WORTHWHILE, Plan
 from planner.sizing.closed_form import ASSUMPTIONS
@@ -33,29 +34,27 @@ def show(console: Console, plan: Plan, about: Sequence[str]) -> None:
 
 
 def _show_fleet(console: Console, plan: Plan) -> None:
-    fleet = plan.fleet
-    table = Table(box=None, pad_edge=False, header_style="bold", show_footer=len(fleet.pools) > 1)
-    total = fleet.kilowatts
     columns = (
-        ("tier", ""),
-        ("tokens", ""),
-        ("share", ""),
-        ("engines", "all"),
-        ("context", ""),
-        ("sequences", ""),
-        ("GPUs", str(fleet.gpus)),
-        ("$/h", f"{fleet.dollars_per_hour:,.2f}"),
-        ("kW", "?" if total is None else f"{total:.1f}"),
-        ("busy", ""),
-        ("TTFT P99", ""),
-        ("TPOT P99" if plan.is_tried else "TPOT", ""),
+        Column("tier"),
+        Column("tokens"),
+        Column("share", 4, right=True),
+        Column("engines", wraps=True),
+        Column("context", 5, right=True),
+        Column("sequences", 3, right=True),
+        Column("GPUs", 2, right=True),
+        Column("$/h", right=True),
+        Column("kW", 7, right=True),
+        Column("occupied", 6, right=True),
+        Column("TTFT P99", 1, right=True),
+        Column("TPOT P99" if plan.is_tried else "TPOT", 1, right=True),
     )
-    for name, footer in columns:
-        left = name in {"tier", "tokens", "engines"}
-        table.add_column(name, footer=footer, justify="left" if left else "right", overflow="fold")
-    for pool in fleet.pools:
-        table.add_row(*_pool(pool))
-    console.print(table)
+    rows = [_pool(pool) for pool in plan.fleet.pools]
+    show_table(console, columns, [*rows, _all(plan.fleet)] if len(rows) > 1 else rows)
+
+
+def _all(fleet: PlannedFleet) -> Sequence[str]:
+    watts = "?" if fleet.kilowatts is None else f"{fleet.kilowatts:.1f}"
+    return "", "", "", "all", "", "", f"{fleet.gpus}", f"{fleet.dollars_per_hour:,.2f}", watts, "", "", ""
 
 
 def _pool(pool: PlannedPool) -> Sequence[str]:
@@ -82,10 +81,10 @@ def _comparisons(plan: Plan) -> Iterator[str]:
     cost = plan.fleet.dollars_per_hour
     for fleet in plan.others[:3]:
         classes = f"classes to {', '.join(map(str, (*fleet.bounds, fleet.context)))}" if fleet.bounds else "one class"
-        tiers = len({pool.tier for pool in fleet.pools})
+        engines = " + ".join(f"{pool.size.instances} x {escape(pool.size.engine.name)}" for pool in fleet.pools)
         yield (
-            f"  also found: {classes}{', both tiers' if tiers > 1 else ''}: {fleet.dollars_per_hour:,.2f} $/h "
-            f"({fleet.dollars_per_hour / cost - 1:+.1%})"
+            f"  also found: {classes}: {fleet.dollars_per_hour:,.2f} $/h ({fleet.dollars_per_hour / cost - 1:+.1%}), "
+            f"{engines}"
         )
     if plan.others and plan.others[0].dollars_per_hour < cost:
         yield f"  Fewer pools were preferred: more of them would save less than {WORTHWHILE:.0%}."
