@@ -40,10 +40,10 @@ WORDS = (
 BATCH_TOKENS = 2048
 BLOCK_TOKENS = 16
 # Sequences that decode are as long as those of the load are on average, about.
-DECODING_WORDS, DECODED_TOKENS = 120, 48
+DECODING_WORDS, DECODED_TOKENS = 60, 32
 # Of words; about as many tokens.
-PREFILL_WORDS = (25, 50, 100, 200, 400)
-REPEATS = 3
+PREFILL_WORDS = (40, 60, 80, 120)
+REPEATS = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,9 +54,9 @@ CONFIG = FREE_PORTS + "policy: {context_classes: [{name: short, max_context: 102
 POOLS = (f"{MODEL}/quantized/short/on_demand", f"{MODEL}/full/long/on_demand")
 LONGEST_SECONDS = 120.0
 MOST_DECISIONS = 10_000
-# Words of a prompt, about as many tokens; evenly in the logarithm. One in twenty is too long for the short context.
-PROMPT_WORDS, LONG_PROMPT_WORDS, LONG_SHARE = (20, 400), (1100, 1500), 0.05
-OUTPUT_CAPS = (16, 96)
+# Words of a prompt, about as many tokens; evenly in the logarithm. A thread reads some tens of tokens a second.
+PROMPT_WORDS = (8, 80)
+OUTPUT_CAPS = (8, 48)
 # What the chat template adds.
 TEMPLATE_TOKENS = 40
 KINDS: Mapping[Verdict, tuple[str, float]] = {
@@ -85,29 +85,22 @@ class Mix:
 
 
 def mix(quantized: EngineModel, full: EngineModel) -> Mix:
-    """So that the engines, full all the time, have as much to do as each other. The long prompts are the full one's;
-    what it has left is shared alike by neutral and sensitive requests."""
-    short, long = _mean_words(PROMPT_WORDS), _mean_words(LONG_PROMPT_WORDS)
-    on_quantized, on_full = (_work_seconds(engine, short) for engine in (quantized, full))
-    long_on_full = LONG_SHARE * _work_seconds(full, long)
-    tolerant = (long_on_full + (1 - LONG_SHARE) * on_full) / ((1 - LONG_SHARE) * (on_quantized + on_full))
-    tolerant = min(tolerant, 1.0)
+    """So that the engines, full all the time, have as much to do as each other. What is not tolerant is neutral and
+    sensitive alike."""
+    on_quantized, on_full = (_work_seconds(engine) for engine in (quantized, full))
+    tolerant = on_full / (on_quantized + on_full)
     rest = (1 - tolerant) / 2
-    rate = 1 / ((1 - LONG_SHARE) * tolerant * on_quantized)
-    return Mix(rate, {Verdict.TOLERANT: tolerant, Verdict.NEUTRAL: rest, Verdict.SENSITIVE: rest})
+    shares = {Verdict.TOLERANT: tolerant, Verdict.NEUTRAL: rest, Verdict.SENSITIVE: rest}
+    return Mix(1 / on_quantized + 1 / on_full, shares)
 
 
-def _mean_words(between: tuple[int, int]) -> float:
-    """Of a number that is even in the logarithm."""
-    low, high = between
-    return (high - low) / math.log(high / low)
-
-
-def _work_seconds(engine: EngineModel, words: float) -> float:
+def _work_seconds(engine: EngineModel) -> float:
     """That a request takes of an engine whose slots are all full."""
+    low, high = PROMPT_WORDS
+    prompt_tokens = (high - low) / math.log(high / low) + TEMPLATE_TOKENS
     iteration = engine.iteration_seconds(engine.max_sequences, 0.0)
     further_tokens = sum(OUTPUT_CAPS) / 2 - 1
-    return engine.seconds_per_token * (words + TEMPLATE_TOKENS) + further_tokens * iteration / engine.max_sequences
+    return engine.seconds_per_token * prompt_tokens + further_tokens * iteration / engine.max_sequences
 
 
 def schedule(seconds: float, rate: float, shares: Mapping[Verdict, float], dice: random.Random) -> list[Due]:
@@ -116,7 +109,7 @@ def schedule(seconds: float, rate: float, shares: Mapping[Verdict, float], dice:
     at = dice.expovariate(rate)
     while at < seconds:
         (verdict,) = dice.choices(list(shares), weights=list(shares.values()))
-        low, high = LONG_PROMPT_WORDS if dice.random() < LONG_SHARE else PROMPT_WORDS
+        low, high = PROMPT_WORDS
         said, temperature = KINDS[verdict]
         words = some_words(round(low * (high / low) ** dice.random()), dice)
         body = {
@@ -162,7 +155,9 @@ async def demo() -> AsyncIterator[tuple[RunningSystem, dict[str, str]]]:
 async def probe_both(urls: Mapping[str, str], dice: random.Random) -> tuple[list[EngineModel], list[EngineModel]]:
     """The models of both engines, each probed while the other one is idle, and while it is busy."""
     alone, busy = [], []
-    async with httpx.AsyncClient(timeout=LONGEST_SECONDS, trust_env=False) as http:
+    # llama.cpp's server closes connections after a few requests.
+    limits = httpx.Limits(max_keepalive_connections=0)
+    async with httpx.AsyncClient(timeout=LONGEST_SECONDS, trust_env=False, limits=limits) as http:
         for engine in DEMO_ENGINES:
             url = urls[engine.name]
             alone.append(fitted(engine, await probe(http, url, engine.slots, dice)))
@@ -195,7 +190,7 @@ def measured(came: Sequence[Came], tier: FormatTier | None = None) -> Measured:
     mine = [each for each in answered if tier is None or each.headers["x-headrace-format"] == tier]
     ended = [each for each in mine if begin <= each.due.at + each.whole <= last]
     ttft = [each.first - each.late for each in mine if each.due.at + each.late >= begin]
-    p50, p99 = np.quantile(ttft, (0.5, 0.99))
+    p50, p99 = np.quantile(ttft, (0.5, 0.99)) if ttft else (math.nan, math.nan)
     tokens = sum(each.output_tokens for each in ended)
     return Measured(len(ttft), tokens / (last - begin), float(p50), float(p99))
 
@@ -230,7 +225,8 @@ def show(names: Sequence[str], real: Sequence[Measured], said: Sequence[Measured
 
 
 def _beside(real: float, said: float, digits: int) -> str:
-    return f"{real:.{digits}f} / {said:.{digits}f} ({said / real - 1:+.0%})"
+    off = f"{said / real - 1:+.0%}" if real else "-"
+    return f"{real:.{digits}f} / {said:.{digits}f} ({off})"
 
 
 def describe(engine: EngineModel) -> str:
