@@ -107,6 +107,8 @@ class SimulatedFleet:
                 )
             if pool.instances < 1 or pool.token_budget < 1 or engine.max_sequences < 1 or engine.chunk_tokens < 1:
                 raise FleetError(f"{name}: instances, sequences, chunk and token budget must be at least 1")
+            if engine.max_context < 2:
+                raise FleetError(f"{name}: a context holds 2 tokens at least, one of the prompt and one of the answer")
             if engine.max_context > engine.kv_tokens:
                 raise FleetError(
                     f"{name}: a KV cache of {engine.kv_tokens} tokens does not hold one sequence of the "

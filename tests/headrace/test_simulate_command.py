@@ -126,6 +126,7 @@ def test_four_bits_are_compared_for_each_gain(tmp_path: Path) -> None:
         (("-p", "gpu=Z9"), "GPU 'Z9' is not in the catalogue"),
         (("-p", "capacity=rented"), "`capacity` must be one of on_demand"),
         (("-p", "context=1000000"), "takes 131072 tokens; give it less"),
+        (("-p", "context=1"), "a context holds 2 tokens at least"),
         (("-p", "sequences=1000000000"), "1,000,000,000 in all"),
         (("-p", "instances=1", "-p", "instances=2"), "need contexts that the policy's context_classes tell apart"),
         (("-p", POOL, "--tier", "gold=1"), "there are guaranteed, standard, best_effort"),

@@ -81,8 +81,8 @@ def _remember(routes: Routes, remembered: dict[tuple[int, Case], Answer], fleet:
 
 
 def _asked(dice: Random, routes: Routes, pools: list[Pool], case: Case) -> Answer:
-    """By any request of the case, with the table of this moment."""
-    bounds = (0, *routes.contexts, 100_000)
+    """By any request of the case, with the table of this moment; two tokens are the least."""
+    bounds = (1, *routes.contexts, 100_000)
     tokens = dice.randint(bounds[case.need] + 1, bounds[case.need + 1])
     names = [pool.name for pool in pools]
     pin = PINS[case.pin]
