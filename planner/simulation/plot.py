@@ -48,7 +48,7 @@ def draw(loads: Sequence[Load], asked: float, title: str, file: Path) -> None:
 
 
 def _draw_ttft(axes: Axes, loads: Sequence[Load]) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter  # noqa: PLC0415
+    from matplotlib.ticker import LogLocator, NullFormatter  # noqa: PLC0415 - as above
 
     rates = [load.requests_per_second for load in loads]
     for quantile, colour in (("p99", "#222222"), ("p50", "#8a8a8a")):
@@ -58,8 +58,8 @@ def _draw_ttft(axes: Axes, loads: Sequence[Load]) -> None:
             f" {quantile.upper()}", (rates[-1], seconds[-1]), color=colour, va="center", annotation_clip=False
         )
     axes.set_yscale("log")
-    # Of a range of less than a decade the usual ticks would say little, and those between them are formulas.
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    # Labels at 1, 2 and 5, since the times may lie within one power of ten.
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_title("Seconds to the first token, of those who were served", loc="left", fontsize=11)
