@@ -6,8 +6,7 @@ from peers.direct import DIRECT
 from peers.headrace import HEADRACE, HEADRACE_GRPC_AIO
 from peers.litellm import LITELLM
 from peers.plain_envoy import PLAIN_ENVOY
-from peers.sglang_router import SGLANG_ROUTER, SGLANG_ROUTER_ROUND_ROBIN
-from peers.vllm_router import VLLM_ROUTER, VLLM_ROUTER_ROUND_ROBIN
+from peers.rust_routers import SGLANG_ROUTER, SGLANG_ROUTER_ROUND_ROBIN, VLLM_ROUTER, VLLM_ROUTER_ROUND_ROBIN
 
 CONTESTANTS = (
     DIRECT,

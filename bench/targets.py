@@ -9,8 +9,7 @@ from functools import partial
 from peers.headrace import HEADRACE, HEADRACE_GRPC_AIO
 from peers.litellm import LITELLM
 from peers.plain_envoy import PLAIN_ENVOY
-from peers.sglang_router import SGLANG_ROUTER
-from peers.vllm_router import VLLM_ROUTER
+from peers.rust_routers import SGLANG_ROUTER, VLLM_ROUTER
 from results import Result, Times
 
 Results = Mapping[str, Result]

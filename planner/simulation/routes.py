@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import cast
 
 from controlplane.features import Category, Features
 from controlplane.model import (
@@ -29,7 +28,6 @@ from controlplane.model import (
     Sensitivity,
     Verdict,
 )
-from controlplane.policy.classify import Classifier
 from controlplane.policy.decide import decide
 from controlplane.policy.estimator import TENANT_GROUPS, Calibration, Calibrations, Estimate
 from controlplane.policy.identity import tenant_of_name
@@ -76,9 +74,7 @@ class Routes:
         self.policy = _with_tiers(fleet.policy)
         self.contexts = tuple(sorted({pool.engine.max_context for pool in fleet.pools}))
         # The workload has judged its requests already.
-        self.empty_table = replace(
-            compile_table("", (), self.policy, _COUNTED), classifier=cast("Classifier", _Judged())
-        )
+        self.empty_table = replace(compile_table("", (), self.policy, _COUNTED), classifier=_Judged())
         self._tables: list[RoutingTable] = []
         self._numbers: dict[object, int] = {}
         self._closer: dict[int, bool] = {}

@@ -46,7 +46,7 @@ async def serving(answer: tuple[bytes, ...], stall_after: int = 0) -> AsyncItera
                 for piece in answer:
                     writer.write(piece)
                     await writer.drain()
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(0)  # each piece is sent by itself; no event says that it has
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 

@@ -136,17 +136,22 @@ async def test_a_client_that_vanished_is_let_go_and_one_that_answers_is_kept(mon
         lively[1].write(OPENING)
         await until(lambda: len(served._peers) == 2)
 
+        answered = 0
+
         async def answer_pings() -> None:
+            nonlocal answered
             while out := await lively[0].read(1 << 16):
                 for kind, flags, _, payload in said(out):
                     if kind == frames.PING and not flags & frames.ACK:
                         lively[1].write(frames.frame(frames.PING, frames.ACK, 0, payload))
+                        answered += 1
 
         async with asyncio.TaskGroup() as tasks:
             answering = tasks.create_task(answer_pings())
             await until(lambda: len(served._peers) == 1)
             assert (await silent[0].read())[:9]  # and is told no more
-            await asyncio.sleep(0.3)
+            before = answered
+            await until(lambda: answered >= before + 3)
             assert len(served._peers) == 1
             answering.cancel()
         for _, writer in (silent, lively):
