@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
+from msgspec import Struct
+
 from controlplane.features import NO_FEATURES, Category, Features
 
 
@@ -294,8 +296,7 @@ def is_pools_own(cluster: str) -> bool:
     return "@" not in cluster
 
 
-@dataclass(frozen=True, slots=True)
-class Pin:
+class Pin(Struct, frozen=True, gc=False):
     """What a session keeps to. It began after all that `since` says, in Unix seconds, was known to have registered."""
 
     tier: FormatTier
@@ -356,8 +357,7 @@ class Ask:
 # --- decisions -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Contribution:
+class Contribution(Struct, frozen=True, gc=False):
     """One named part of the sensitivity score; positive points speak for the full tier."""
 
     name: str
@@ -365,8 +365,7 @@ class Contribution:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Sensitivity:
+class Sensitivity(Struct, frozen=True, gc=False):
     verdict: Verdict
     score: float
     contributions: tuple[Contribution, ...] = ()
@@ -380,8 +379,7 @@ class EstimateSource(StrEnum):
     PINNED = "pinned"  # learned, and kept by an operator as it was
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(Struct, frozen=True, gc=False):
     """Tokens that a request is expected to need. The prompt has `likely_prompt_tokens`, and hardly more than
     `prompt_tokens`; that rests on `samples` requests. `ratio` is in bytes of text per token of the latter;
     `output_from` says where the output estimate comes from: the client's cap, or as `rests_on`."""
@@ -446,8 +444,7 @@ class Reason(StrEnum):
     INTERNAL_ERROR = "internal_error"
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True, gc=False):
     """An OpenAI-shaped error. `retry_after` is in seconds, None when a retry would not help."""
 
     status: int
@@ -458,8 +455,7 @@ class Refusal:
     retry_after: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Contexts:
+class Contexts(Struct, frozen=True, gc=False):
     """The chosen pool's context, and the largest ones (tokens, 0 for none) of the ready pools that might have served:
     in smaller classes, but for the request's budget, and in larger ones."""
 
@@ -468,8 +464,7 @@ class Contexts:
     larger: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
+class Alternative(Struct, frozen=True, gc=False):
     """A pool that was looked at: `excluded_by` names the filter that took it out, else `scores` hold its marks.
 
     `overridden` as in Pool.
@@ -482,8 +477,7 @@ class Alternative:
     overridden: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class WouldDo:
+class WouldDo(Struct, frozen=True, gc=False):
     """What QoS governance would have done with a request, had it not been a dry run."""
 
     action: Action
@@ -492,8 +486,7 @@ class WouldDo:
     output_limit: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True, gc=False):
     """What is done with a request and every reason for it.
 
     `cluster` is Envoy's, of all or some of the pool's nodes. `waits_for` names the clusters that a request to be queued

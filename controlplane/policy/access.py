@@ -9,9 +9,10 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from controlplane.model import Refusal
 from controlplane.policy.identity import tenant_of_credential, tenant_of_name
@@ -33,8 +34,7 @@ _CREDENTIALS = ("authorization", "x-api-key", "api-key")
 _BEARER = "bearer "
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True, gc=False):
     """`tenant` and `known_by` are as in Ask. `taken_off` are the request headers that the engine must not see."""
 
     tenant: str

@@ -6,7 +6,9 @@ Pure: the same request, table and pin give the same decision, in the filter, in 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct, structs
 
 from controlplane.model import (
     Action,
@@ -93,7 +95,7 @@ def decide(
 def _tried(decision: Decision, governed: Decision) -> Decision:
     """The decision as it is without governance, with what it would have been."""
     where = governed.pool.name if governed.pool else ""
-    return replace(
+    return structs.replace(
         decision,
         pressure=governed.pressure,
         pressed_pool=governed.pressed_pool,
@@ -144,7 +146,7 @@ def not_served(waiting: Decision, reason: Reason, seconds: float, retry_after: f
         message += ", and those who wait for it go on too slowly for one more to be served in time"
     else:
         message += f"; the request has waited {seconds:.1f} s"
-    return replace(
+    return structs.replace(
         waiting,
         action=Action.REJECT,
         reasons=(reason, *(r for r in waiting.reasons if r not in _WAITING)),
@@ -155,8 +157,7 @@ def not_served(waiting: Decision, reason: Reason, seconds: float, retry_after: f
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(Struct, frozen=True, gc=False):
     """What a request says of itself, as far as the candidates' model matters to it."""
 
     need_from: Callable[[tuple[Candidate, ...]], Need]
@@ -166,8 +167,7 @@ class _Read:
     reasons: tuple[Reason, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
+class _Outcome(Struct, frozen=True, gc=False):
     action: Action
     reasons: tuple[Reason, ...]
     pool: Pool | None = None
@@ -196,9 +196,9 @@ def _choose(
     selection = select(need, candidates, table.policy.selection.weights)
     if read.reasons:
         more = tuple(reason for reason in read.reasons if reason not in selection.reasons)
-        selection = replace(selection, reasons=selection.reasons + more)
+        selection = structs.replace(selection, reasons=selection.reasons + more)
     if ask.preference is not None:
-        selection = replace(selection, reasons=as_met(selection.reasons, ask, selection.pool))
+        selection = structs.replace(selection, reasons=as_met(selection.reasons, ask, selection.pool))
     model = candidates[0].pool.model
     pressed = selection.pool or next(iter(selection.waits_for), None)
     meets = UNGOVERNED
@@ -272,7 +272,7 @@ def _read(ask: Ask, candidates: tuple[Candidate, ...], table: RoutingTable, pin:
         else:
             need = need_of(sensitivity.verdict, tokens, usable, rules)
         # Free to go to either tier, it may get the lost one all the same, and be refused by an engine that it knows.
-        return replace(need, goes_on_in=pin.tier, since=pin.since) if pin is not None else need
+        return structs.replace(need, goes_on_in=pin.tier, since=pin.since) if pin is not None else need
 
     reasons = (Reason.TIER_UNAVAILABLE,) if repinned else ()
     return _Read(need_from, sensitivity, budget, pin, reasons + disregarded(ask, table, None if repinned else pin))
@@ -304,7 +304,7 @@ def _sent(outcome: _Outcome, meets: Course, *, fell_back: bool) -> _Outcome:
         reasons = (*reasons, Reason.FELL_BACK_UNDER_PRESSURE)
     if action is Action.PASS and reasons is not outcome.reasons:
         action = Action.FALLBACK if fell_back else Action.DEGRADE
-    return replace(outcome, action=action, reasons=reasons) if reasons is not outcome.reasons else outcome
+    return structs.replace(outcome, action=action, reasons=reasons) if reasons is not outcome.reasons else outcome
 
 
 def _fallen_back(ask: Ask, table: RoutingTable, free: Free, by: Governing, model: str) -> Decision | None:
@@ -319,7 +319,7 @@ def _fallen_back(ask: Ask, table: RoutingTable, free: Free, by: Governing, model
 def _capped(budget: Budget | None, limit: int | None, choices: int) -> Budget | None:
     if budget is None or limit is None:
         return budget
-    return replace(budget, output_tokens=min(budget.output_tokens, limit * choices), output_from=FROM_PRESSURE)
+    return structs.replace(budget, output_tokens=min(budget.output_tokens, limit * choices), output_from=FROM_PRESSURE)
 
 
 def _cluster(pool: Pool, need: Need) -> str:

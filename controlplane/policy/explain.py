@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from msgspec import structs
+
 from controlplane.model import Action, Ask, Decision, FormatTier, HttpRequest, Pin, Pressure, Reason, Refusal
 from controlplane.policy.access import identify
 from controlplane.policy.ask import endpoint_of, parse
@@ -38,7 +40,7 @@ def explain_request(
 def explain(ask: Ask, table: RoutingTable, pin: Pin | None, free: Free = anywhere) -> Decision:
     """The decision about a request, with what would change it."""
     decision = decide(ask, table, pin, free)
-    return replace(decision, would_change=would_change(ask, table, pin, decision, free))
+    return structs.replace(decision, would_change=would_change(ask, table, pin, decision, free))
 
 
 def would_change(

@@ -6,15 +6,15 @@ is the caller's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import pairwise
+
+from msgspec import Struct, structs
 
 from controlplane.model import Ask, Pool, Pressure, QosTier, Refusal, TierPressure
 from controlplane.policy.qos import Measure, OutputCap, QosRules, TierRules
 
 
-@dataclass(frozen=True, slots=True)
-class Governing:
+class Governing(Struct, frozen=True, gc=False):
     """By what one request is governed, whatever pool it comes to. `draw`, from 0 to 1, is for jitter."""
 
     qos: QosRules
@@ -27,8 +27,7 @@ class Governing:
         return self.qos.of(self.tier)
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
+class Course(Struct, frozen=True, gc=False):
     """What is done with a request. `output_limit` is set where it is degraded, and changes it; `held_seconds` where it
     is queued."""
 
@@ -67,7 +66,7 @@ def course(ask: Ask, pool: Pool, by: Governing, *, fell_back: bool = False) -> C
 
 def without_fallback(meets: Course) -> Course:
     """What is done where the model to fall back to cannot serve."""
-    return replace(meets, measure=_instead(meets.pressure))
+    return structs.replace(meets, measure=_instead(meets.pressure))
 
 
 def _instead(pressure: TierPressure | None) -> Measure:

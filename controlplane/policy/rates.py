@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct, structs
 
 from controlplane.model import Action, Decision, Reason, Refusal
 
 WINDOW_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(Struct, frozen=True, gc=False):
     """`amount` of what a tenant is allowed `per_minute`. `of` names it: `requests` or `tokens`."""
 
     of: str
@@ -32,8 +32,7 @@ class Charge:
         return self.amount * WINDOW_SECONDS / self.per_minute
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(Struct, frozen=True, gc=False):
     """Whether a request was admitted, and the debts in seconds: what they are now by its charges, in their order."""
 
     admitted: bool
@@ -88,7 +87,7 @@ def rate_limited(decision: Decision, charges: tuple[Charge, ...], debts: tuple[f
             f"{charge.amount} when {remaining(charge, debt)} are left. Try again in {spelled(wait)}."
         )
         retry_after = wait
-    return replace(
+    return structs.replace(
         decision,
         action=Action.REJECT,
         reasons=(Reason.RATE_LIMITED, *decision.reasons),

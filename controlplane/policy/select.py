@@ -7,7 +7,8 @@ function and add its name to a tuple.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct, structs
 
 from controlplane.model import Alternative, Contexts, FormatTier, Pin, Pool, QosTier, Reason, Verdict
 from controlplane.policy.qos import SpotUse
@@ -15,8 +16,7 @@ from controlplane.policy.settings import ScoreWeights, SelectionRules
 from controlplane.policy.table import Candidate
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Struct, frozen=True, gc=False):
     """What a request needs of a pool.
 
     `tier` is required, `preferred_tier` only preferred; None is no matter. Where `must_pay`, the preference is for
@@ -41,8 +41,7 @@ class Need:
         return pool.tier is self.goes_on_in
 
 
-@dataclass(frozen=True, slots=True)
-class QosNeed:
+class QosNeed(Struct, frozen=True, gc=False):
     """Which capacity a QoS tier's request is for, and whether it leaves pools where its tier's pressure is critical."""
 
     tier: QosTier
@@ -51,8 +50,7 @@ class QosNeed:
     leaves_critical: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True, gc=False):
     """The chosen pool, None when there is none, with the reasons, and every pool that was looked at.
 
     Where no pool that could serve has room now, `waits_for` are these, the best first.
@@ -275,7 +273,7 @@ def of_the_qos_tier(
     prefers = use is SpotUse.PREFERRED and any(
         not c.on_demand and has_the_tier(need, c) and holds_the_request(need, c) for c in candidates
     )
-    return replace(need, qos=QosNeed(tier, usable is not candidates, prefers, leaves))
+    return structs.replace(need, qos=QosNeed(tier, usable is not candidates, prefers, leaves))
 
 
 def _could_serve(need: Need, usable: tuple[Candidate, ...]) -> bool:
@@ -292,7 +290,7 @@ def need_of_unclassified(candidates: tuple[Candidate, ...]) -> Need:
 def need_of_session(pin: Pin, tokens: int, candidates: tuple[Candidate, ...]) -> Need:
     """Of a session's later request: its tier, even if it has to wait there or does not fit."""
     need = _need(pin.tier, pin.tier, tokens, candidates, reason=Reason.SESSION_PINNED)
-    return replace(need, goes_on_in=pin.tier, since=pin.since)
+    return structs.replace(need, goes_on_in=pin.tier, since=pin.since)
 
 
 def need_of(verdict: Verdict, tokens: int, candidates: tuple[Candidate, ...], rules: SelectionRules) -> Need:

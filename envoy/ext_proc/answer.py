@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from controlplane.model import Endpoint, Refusal
 
@@ -21,8 +22,7 @@ _ANTHROPIC_TYPES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True, gc=False):
     """Send the request to `cluster`. `body` replaces the request's body when it is not None; of its headers those in
     `taken_off` are removed and then those in `headers` set."""
 
@@ -33,8 +33,7 @@ class Route:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True, gc=False):
     """Answer the client here. `details` goes to Envoy's response-code details: a short code without request text."""
 
     status: int

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from controlplane.fleet import FRESH_SECONDS
 
 # What was sent so shortly before the nodes reported may not have reached them yet, so that it counts as sent since.
@@ -49,8 +51,7 @@ class _Room:
         return self.free - len(self.sent)
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(Struct, frozen=True, gc=False):
     """A credit that was spent on a cluster, so that it can be given back."""
 
     cluster: str

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from controlplane.errors import UnavailableError
 from controlplane.model import Decision
@@ -28,8 +29,7 @@ class Observer(Protocol):
     def rate_corrected(self, outcome: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Bill:
+class Bill(Struct, frozen=True, gc=False):
     """What a request was charged with, and the tenant's debts after that, in seconds; empty where no rate holds."""
 
     tenant: str = ""

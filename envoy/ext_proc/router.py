@@ -13,9 +13,9 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Protocol
 
+from msgspec import structs
 from opentelemetry import trace
 from opentelemetry.util.types import AttributeValue
 
@@ -150,7 +150,9 @@ class Router:
             if decision.refusal is not None:
                 self._rates.give_back(bill)
                 bill = NO_BILL
-        return replace(decision, waited_seconds=place.waited_seconds) if place.waited_seconds else decision, bill
+        return structs.replace(
+            decision, waited_seconds=place.waited_seconds
+        ) if place.waited_seconds else decision, bill
 
     async def _wait(self, decision: Decision, ask: Ask, table: RoutingTable, extend: Extend, place: Place) -> Decision:
         while decision.action is Action.QUEUE:
@@ -255,7 +257,7 @@ def _metadata(decision: Decision, *, debug: bool, bill: Bill = NO_BILL) -> Mappi
     """What response headers and the access log read."""
     if len(decision.alternatives) > MAX_ALTERNATIVES:
         best = sorted(decision.alternatives, key=lambda found: -found.total)[:MAX_ALTERNATIVES]
-        decision = replace(decision, alternatives=tuple(best))
+        decision = structs.replace(decision, alternatives=tuple(best))
     message = decision_message(decision)
     metadata = {
         names.KEY_REASON: decision.reasons[0],

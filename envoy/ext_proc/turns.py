@@ -11,8 +11,9 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
+
+from msgspec import Struct
 
 from controlplane.model import QosTier
 from controlplane.policy.qos import Mode, QosRules
@@ -23,8 +24,7 @@ MOST_TENANTS = 4096
 _RANKS = {tier: rank for rank, tier in enumerate(QosTier)}
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True, gc=False):
     """Who waits, and for how much: the tokens that the request is expected to need."""
 
     tier: QosTier = QosTier.STANDARD

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
+
+from msgspec import structs
 
 from controlplane.model import Ask, Contribution, Sensitivity, Verdict
 from controlplane.policy.classify import verdict_of
@@ -30,9 +32,9 @@ class Recalled:
 
     def classify(self, _: Ask, expected_output_tokens: int) -> Sensitivity:
         if self.verdict is not None:
-            return replace(self.recorded, verdict=self.verdict)
+            return structs.replace(self.recorded, verdict=self.verdict)
         if self.was == self.now:
-            return replace(self.recorded, verdict=verdict_of(self.recorded.score, self.now))
+            return structs.replace(self.recorded, verdict=verdict_of(self.recorded.score, self.now))
         parts = reweighed(self.recorded, self.was, self.now, expected_output_tokens).parts
         score = round(sum(part.points for part in parts), 6)
         return Sensitivity(verdict_of(score, self.now), score, parts)
@@ -74,12 +76,12 @@ def reweighed(
         if name in _TEMPERATURES or name == "long_output" or (name == "creative_words" and not after.is_sampled):
             continue
         if name not in _WORDS:
-            parts.append(replace(part, points=getattr(now.weights, name, part.points)))
+            parts.append(structs.replace(part, points=getattr(now.weights, name, part.points)))
             continue
         weighed, to = _weight(name, before, was), _weight(name, after, now)
         strength = part.points / weighed if weighed else 0.0
         certain = certain and (bool(weighed) or not to)
-        parts.append(replace(part, points=part.points if weighed == to else strength * to))
+        parts.append(structs.replace(part, points=part.points if weighed == to else strength * to))
     if expected_output_tokens > now.long_output_tokens:
         parts.append(Contribution("long_output", now.weights.long_output, "many output tokens are expected"))
     return Reweighed(tuple(parts), certain)

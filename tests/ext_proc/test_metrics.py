@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from msgspec import structs
 from prometheus_client import CollectorRegistry, generate_latest
 
 from controlplane.model import Action, QosTier, Reason, WouldDo
@@ -36,9 +35,9 @@ def test_series_of_a_pool_end_when_a_table_no_longer_has_it_also_late_ones() -> 
 def test_actions_are_counted_by_tier_and_in_a_dry_run_by_what_would_have_been_done() -> None:
     registry = CollectorRegistry()
     metrics = FilterMetrics(registry)
-    decision = replace(decide(make_chat("hello"), make_table(FULL), None), qos_tier=QosTier.BEST_EFFORT)
+    decision = structs.replace(decide(make_chat("hello"), make_table(FULL), None), qos_tier=QosTier.BEST_EFFORT)
     metrics.decided(decision, 0.001)
-    metrics.decided(replace(decision, would_do=WouldDo(Action.REJECT, (Reason.OVERLOADED,))), 0.001)
+    metrics.decided(structs.replace(decision, would_do=WouldDo(Action.REJECT, (Reason.OVERLOADED,))), 0.001)
     labels = {"qos_tier": "best_effort", "action": "pass"}
     assert registry.get_sample_value("headrace_qos_actions_total", {**labels, "would_do": "none"}) == 1
     assert registry.get_sample_value("headrace_qos_actions_total", {**labels, "would_do": "reject"}) == 1

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from controlplane.model import Action, Decision, Endpoint, QosTier, Reason
 from controlplane.policy.qos import Mode, QosRules
@@ -16,7 +17,7 @@ from support.asks import make_ask, make_pool
 PASSED = Decision(
     Action.PASS, Endpoint.CHAT, "llama", (Reason.NEUTRAL_PREFERS_FULL,), make_pool(), qos_tier=QosTier.STANDARD
 )
-DEGRADED = replace(PASSED, action=Action.DEGRADE, output_limit=100)
+DEGRADED = structs.replace(PASSED, action=Action.DEGRADE, output_limit=100)
 PRIORITIES = QosRules(mode=Mode.ENABLED, engine_priority=True)
 BODY = b'{ "model":"llama","messages":[{"role":"user","content":"max_tokens: 5000"}],"x":1.50,"x":2e400}'
 
@@ -54,22 +55,24 @@ def test_a_degraded_body_has_a_cap_and_every_other_byte_as_it_was(before: bytes,
 )
 def test_each_api_has_its_own_name_for_the_cap(endpoint: Endpoint, name: str) -> None:
     """Facts row: output caps under several names."""
-    body = shaped(b'{"model":"llama"}', replace(DEGRADED, endpoint=endpoint))
+    body = shaped(b'{"model":"llama"}', structs.replace(DEGRADED, endpoint=endpoint))
     assert body is not None
     assert json.loads(body) == {"model": "llama", name: 100}
 
 
 def test_a_model_that_stands_in_replaces_the_name_in_the_body() -> None:
-    small = replace(PASSED, action=Action.FALLBACK, model="small", asked_model="llama", pool=make_pool(model="small"))
+    small = structs.replace(
+        PASSED, action=Action.FALLBACK, model="small", asked_model="llama", pool=make_pool(model="small")
+    )
     assert shaped(BODY, small) == BODY.replace(b'"llama"', b'"small"')
     assert degraded_to(small) == "model=small"
-    assert degraded_to(replace(small, output_limit=7)) == "model=small, max_tokens=7"
+    assert degraded_to(structs.replace(small, output_limit=7)) == "model=small, max_tokens=7"
     assert degraded_to(PASSED) == ""
 
 
 @pytest.mark.parametrize(("tier", "priority"), [(tier, rank) for rank, tier in enumerate(QosTier)])
 def test_engines_are_told_the_tier_whatever_the_client_says(tier: QosTier, priority: int) -> None:
-    decision = replace(PASSED, qos_tier=tier)
+    decision = structs.replace(PASSED, qos_tier=tier)
     for own in ({}, {"priority": -5}, {"priority": priority}):
         body = shaped(json.dumps({"model": "llama", **own}).encode(), decision, PRIORITIES)
         assert body is not None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from controlplane.model import Action, Ask, Decision, Endpoint, FormatTier, Pin, Pool, PoolLoad, Reason, Refusal
 from controlplane.policy.ask import parse
@@ -457,7 +458,7 @@ def test_explaining_says_that_sessions_are_not_looked_up_and_what_a_pin_would_ch
 def test_explaining_decides_as_the_filter_does() -> None:
     table = make_table(*pools(full_short=OVERLOADED))
     for ask in (SENSITIVE, NEUTRAL, TOLERANT, LONG):
-        assert replace(explain(ask, table, None), would_change=()) == decide(ask, table, None)
+        assert structs.replace(explain(ask, table, None), would_change=()) == decide(ask, table, None)
 
 
 def test_without_loads_an_overloaded_pool_has_room_again() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from controlplane.model import (
     Action,
@@ -349,7 +350,7 @@ def test_a_dry_run_decides_as_without_governance_and_records_what_it_would_have_
     dry, off = table(*pools, qos=replace(GOVERNED, mode=Mode.DRY_RUN)), table(*pools, qos=QosRules())
     for tier in QosTier:
         decision = decided(dry, tier)
-        assert replace(decision, would_do=None, pressure=None, pressed_pool="") == decided(off, tier)
+        assert structs.replace(decision, would_do=None, pressure=None, pressed_pool="") == decided(off, tier)
         assert decision.would_do is not None
         governed = decided(table(*pools), tier)
         assert (decision.would_do.action, decision.would_do.reasons) == (governed.action, governed.reasons)
