@@ -6,9 +6,10 @@ the text itself. `policy.text` counts, `policy.ask` puts them together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
+
+from msgspec import Struct
 
 Vector = tuple[float, ...]
 
@@ -64,8 +65,7 @@ FRAMING = ("request", "messages", "tool_lists", "tools", "calls", "images", "sch
 FEATURES = (*FRAMING, *TextCounts._fields[1:])
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
+class Features(Struct, frozen=True, gc=False):
     """Of one request. `text` covers all prompt text, definitions of tools and arguments of calls, without data-URIs.
 
     `calls` are tool calls in the conversation; `token_ids` counts the tokens of a prompt that is given as such;

@@ -68,7 +68,7 @@ def _another_temperature(
     tried = (("temperature 0", 0.0), (f"temperature {hot:g}", hot), (f"temperature above {hot:g}", hot + 0.1))
     told = {decision.sensitivity.verdict} if decision.sensitivity else set()
     for words, temperature in tried:
-        other = decide(replace(ask, temperature=temperature), table, pin, free)
+        other = decide(structs.replace(ask, temperature=temperature), table, pin, free)
         if other.sensitivity and other.sensitivity.verdict not in told:
             told.add(other.sensitivity.verdict)
             yield f"{words} would make it {other.sensitivity.verdict.value}{_and_send(decision, other)}"

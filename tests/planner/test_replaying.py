@@ -8,6 +8,7 @@ from typing import Any
 from google.protobuf.json_format import ParseDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from controlplane.messages import as_fields, decision_message, timestamp
 from controlplane.model import Action, Ask, FormatTier, Pin, Pool, PoolLoad, Pressure, QosTier, Reason, TierPressure
@@ -122,7 +123,7 @@ def recordings(draw: st.DrawFn) -> tuple[Mode, list[dict[str, Any]]]:
     rows = [recorded(ask, table, pin, refused_for=refused_for, **how)]
     if "fell_back_under_pressure" in {*rows[0].decision.reasons, *rows[0].decision.would_do.reasons}:
         calm = make_table(*(replace(pool, pressures=()) for pool in pools), policy=policy)
-        rows += [recorded(replace(ask, model=model), calm, pin, 1, **how) for model in calm.models]
+        rows += [recorded(structs.replace(ask, model=model), calm, pin, 1, **how) for model in calm.models]
     return mode, [as_fields(row) for row in rows]
 
 
@@ -247,7 +248,7 @@ def test_whether_the_pool_that_it_would_go_to_was_pressed_is_doubted() -> None:
 
 def test_a_session_keeps_to_where_its_first_request_would_have_gone() -> None:
     table = make_table(*TWO, policy=WAS)
-    first = replace(ask_of(QosTier.STANDARD, STORY, temperature=0.9), session="s")
+    first = structs.replace(ask_of(QosTier.STANDARD, STORY, temperature=0.9), session="s")
     rows = [recorded(first, table), recorded(first, table, Pin(FormatTier.QUANTIZED), 1)]
     stricter = replace(WAS, sensitivity=replace(WAS.sensitivity, tolerant_at=-1000))
     assert [each.now.pool for each in replay(rows, WAS, stricter)] == [POOL, POOL]

@@ -7,6 +7,7 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from controlplane.features import Features
 from controlplane.model import Action, CapacityType, Pin, Pool, PoolLoad, Pressure, QosTier, TierPressure
@@ -89,7 +90,7 @@ def _asked(dice: Random, routes: Routes, pools: list[Pool], case: Case) -> Answe
     aged = routes.policy.qos.aged_after_seconds
     waited = (0.0, dice.uniform(0.01, aged - 0.01), dice.uniform(aged, 100.0))[case.waited]
     decision = decide(
-        replace(routes.ask(case), features=Features(token_ids=tokens - 1)),
+        structs.replace(routes.ask(case), features=Features(token_ids=tokens - 1)),
         with_pools(routes.empty_table, pools),
         Pin(pin) if pin else None,
         lambda name: bool(case.free >> names.index(name) & 1),

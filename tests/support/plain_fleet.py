@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import structs
 
 from controlplane.features import Features
 from controlplane.model import Action, Decision, FormatTier, Pin, PoolLoad, QosTier, TierPressure
@@ -105,7 +106,7 @@ class PlainFleet:
         pinned = self.pins.get(request.session)
         pin = Pin(pinned[0]) if pinned and self.now - pinned[1] <= self._pin_lasts else None
         ask = self.routes.ask(Case(request.tier * 3 + request.verdict, 0, 0, 0, 0))
-        ask = replace(
+        ask = structs.replace(
             ask,
             features=Features(token_ids=request.budget - 1),
             session=str(request.session) if request.session >= 0 else None,

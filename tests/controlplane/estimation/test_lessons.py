@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from controlplane.estimation.lessons import Lesson, Tally, observation_of
 from controlplane.messages import features_message
@@ -77,7 +78,7 @@ def test_what_is_reserved_is_for_one_choice() -> None:
 
 
 def test_features_come_through_messages_as_they_were() -> None:
-    features = replace(make_features("mixed", 40, 1), tools=2, calls=3, images=4, token_ids=5, schema_bytes=6)
+    features = structs.replace(make_features("mixed", 40, 1), tools=2, calls=3, images=4, token_ids=5, schema_bytes=6)
     message = recorded(replace(report(), features=features))
     assert message.decision.features == features_message(features)
     observation = observation_of(message, SERVED)

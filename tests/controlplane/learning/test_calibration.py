@@ -11,6 +11,7 @@ from operator import mul
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from controlplane.features import Category, Features
 from controlplane.learning.calibration import calibrate, coefficients, trusts
@@ -167,7 +168,7 @@ def test_one_tenant_moves_the_others_by_no_more_than_the_stated_bound(
     ]
     bad = [report(number=5000 + number, tenant=TENANTS[-1], factor=factor) for number in range(junk)]
     if kind == "odd":  # text whose tokens depend on what there is none of in the others'
-        bad = [replace(one, features=replace(one.features, messages=50 * one.features.messages)) for one in bad]
+        bad = [replace(one, features=structs.replace(one.features, messages=50 * one.features.messages)) for one in bad]
     trusted = calibrate(merge([folded(others)], 2000.0), RULES)
     merged = merge([folded(bad, into=folded(others), start=1500.0, calibrations=trusted)], 2000.0)
     groups = merged.models[MODEL].categories["prose"].groups

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from controlplane.features import Category
 from controlplane.learning.calibration import calibrate
@@ -148,8 +149,8 @@ def test_nothing_of_a_text_is_kept() -> None:
 
 
 def test_token_ids_are_known_and_not_learned() -> None:
-    features = replace(make_features("prose", 20, 1), token_ids=5000)
-    plain = replace(features, token_ids=0)
+    features = structs.replace(make_features("prose", 20, 1), token_ids=5000)
+    plain = structs.replace(features, token_ids=0)
     with_ids = folded([Observation(MODEL, "t", features, 5600)])
     without = folded([Observation(MODEL, "t", plain, 600)])
     one = next(iter(with_ids.models[MODEL].categories["prose"].groups.values()))

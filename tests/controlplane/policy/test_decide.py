@@ -238,12 +238,12 @@ def test_a_session_whose_tier_is_gone_is_pinned_anew_or_refused_as_configured() 
 
 
 def test_a_decision_pins_the_tier_of_the_pool_it_chose() -> None:
-    ask, table = replace(TOLERANT, session="s"), make_table(*pools())
+    ask, table = structs.replace(TOLERANT, session="s"), make_table(*pools())
     assert pin_of(decide(ask, table, None), table) == Pin(QUANTIZED)
     assert pin_of(decide(ask, table, Pin(FULL)), table) == Pin(FULL)
     assert pin_of(decide(TOLERANT, table, None), table) is None
     assert pin_of(decide(ask, make_table(), None), make_table()) is None
-    embedding = replace(make_ask({"model": "llama"}, "/v1/embeddings"), session="s")
+    embedding = structs.replace(make_ask({"model": "llama"}, "/v1/embeddings"), session="s")
     assert pin_of(decide(embedding, table, None), table) is None
 
 
@@ -252,26 +252,26 @@ def test_a_decision_pins_the_tier_of_the_pool_it_chose() -> None:
 
 def test_an_alias_means_all_pools_of_its_model() -> None:
     table = make_table(make_pool("full", aliases=("meta-llama",)), make_pool("quantized"))
-    decision = decide(replace(TOLERANT, model="meta-llama"), table, None)
+    decision = decide(structs.replace(TOLERANT, model="meta-llama"), table, None)
     assert decision.model == "llama"
     assert target(decision) == "quantized/short"
 
 
 def test_a_name_that_only_engines_use_means_the_pools_that_use_it() -> None:
     table = make_table(make_pool("full"), make_pool("quantized", served_name="llama-awq"))
-    decision = decide(replace(NEUTRAL, model="llama-awq"), table, None)
+    decision = decide(structs.replace(NEUTRAL, model="llama-awq"), table, None)
     assert decision.model == "llama"
     assert target(decision) == "quantized/short"
 
 
 def test_a_model_id_wins_over_another_models_alias() -> None:
     table = make_table(make_pool(model="a", aliases=("b",)), make_pool(model="b"))
-    assert decide(replace(NEUTRAL, model="b"), table, None).model == "b"
+    assert decide(structs.replace(NEUTRAL, model="b"), table, None).model == "b"
 
 
 def test_an_unknown_model_is_refused_with_up_to_ten_known_ones() -> None:
     table = make_table(*(make_pool(model=f"model-{number:02}") for number in range(12)))
-    decision = decide(replace(NEUTRAL, model="gpt-5"), table, None)
+    decision = decide(structs.replace(NEUTRAL, model="gpt-5"), table, None)
     assert decision.refusal is not None
     assert (decision.refusal.status, decision.refusal.code, decision.refusal.param) == (404, "model_not_found", "model")
     assert "gpt-5" in decision.refusal.message
@@ -281,13 +281,13 @@ def test_an_unknown_model_is_refused_with_up_to_ten_known_ones() -> None:
 
 
 def test_a_very_long_unknown_model_is_not_echoed_whole() -> None:
-    decision = decide(replace(NEUTRAL, model="x" * 10_000), make_table(make_pool()), None)
+    decision = decide(structs.replace(NEUTRAL, model="x" * 10_000), make_table(make_pool()), None)
     assert decision.refusal is not None
     assert len(decision.refusal.message) < 300
 
 
 def test_without_a_model_the_default_serves_then_the_only_one_else_it_is_refused() -> None:
-    ask = replace(NEUTRAL, model=None)
+    ask = structs.replace(NEUTRAL, model=None)
     two = (make_pool(model="a"), make_pool(model="b"))
     assert decide(ask, make_table(*two, policy=Policy(default_model="b")), None).model == "b"
     assert decide(ask, make_table(make_pool(model="a")), None).model == "a"
@@ -376,7 +376,9 @@ POOLS = st.lists(
 @settings(max_examples=300, deadline=None)
 @given(
     fleet=POOLS,
-    ask=st.sampled_from([SENSITIVE, NEUTRAL, TOLERANT, LONG, SHORT_TOLERANT_LONG, replace(NEUTRAL, model="qwen")]),
+    ask=st.sampled_from(
+        [SENSITIVE, NEUTRAL, TOLERANT, LONG, SHORT_TOLERANT_LONG, structs.replace(NEUTRAL, model="qwen")]
+    ),
     pin=st.none() | st.builds(Pin, st.sampled_from(FormatTier), st.sampled_from((0.0, 50.0))),
     lost=st.sampled_from(LostTier),
     may=st.booleans(),

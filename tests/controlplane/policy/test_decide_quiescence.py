@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from controlplane.model import FormatTier, Pin, Pool, Reason
 from controlplane.policy.decide import decide
 from controlplane.policy.pins import pin_of
@@ -63,7 +65,7 @@ def test_a_tier_that_quiesces_whole_is_not_lost_and_says_when_to_come_again() ->
 def test_a_session_goes_on_where_all_quiesce_if_it_began_after_the_last_one_registered() -> None:
     """Of one that began later the nodes have been what they are all the time."""
     before, now = make_table(quiescing("full", nodes=2)), make_table(quiescing("full", nodes=2, since=101.0))
-    ask = replace(SENSITIVE, session="s")
+    ask = structs.replace(SENSITIVE, session="s")
     first = decide(ask, before, None)
     pin = pin_of(first, before)
     assert (first.cluster, pin) == ("llama/full/short/on_demand@all", Pin(FULL, since=100.0))
@@ -80,7 +82,7 @@ def test_where_some_nodes_have_settled_a_session_that_began_later_keeps_to_these
 
 def test_a_session_that_began_when_nothing_quiesced_is_not_new_to_any_node() -> None:
     table = make_table(make_pool("full"))
-    pin = pin_of(decide(replace(SENSITIVE, session="s"), table, None), table)
+    pin = pin_of(decide(structs.replace(SENSITIVE, session="s"), table, None), table)
     assert pin == Pin(FULL, since=0.0)
     assert decide(SENSITIVE, make_table(quiescing("full", nodes=2)), pin).reasons[0] is Reason.TIER_QUIESCING
     unsaid = make_table(quiescing("full", nodes=2, since=0.0))  # by a control plane of an earlier version

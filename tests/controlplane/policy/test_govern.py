@@ -200,7 +200,7 @@ def test_falling_back_has_a_smaller_model_serve_and_says_so() -> None:
 def test_what_falls_back_says_nothing_of_its_session() -> None:
     qos = for_tier(STANDARD, when_elevated=Measure.FALLBACK, fallback_model="small")
     made = table(pressed(make_pool("quantized"), standard=ELEVATED), SMALL, qos=qos)
-    ask = replace(asked(made, STANDARD), session="s")
+    ask = structs.replace(asked(made, STANDARD), session="s")
     decision = decide(ask, made, Pin(FormatTier.QUANTIZED))
     assert decision.action is Action.FALLBACK
     assert pin_of(decision, made) is None
