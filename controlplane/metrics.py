@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -20,6 +21,7 @@ from headrace_protos.headrace.v1 import decision_pb2
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _VERDICTS = frozenset(Verdict)
 _MISROUTES = frozenset(Misroute)
+_Metric = TypeVar("_Metric", Counter, Histogram)
 
 
 class ControlPlaneMetrics:
@@ -188,6 +190,7 @@ class ControlPlaneMetrics:
             self._goodput,
             self._misroutes,
         )
+        self._children: dict[tuple[Counter | Histogram, tuple[str, ...]], Any] = {}
         self._fleet_pools: set[str] = set()
         self._shown_pools: set[str] = set()
         self._shown_bounds: set[str] = set()
@@ -211,6 +214,7 @@ class ControlPlaneMetrics:
             self._fleet_pressure.labels(found.tier).set(found.pressure)
         self._fleet_pools = {pool.name for pool in fleet.pools}
         for gone in self._shown_pools - self._fleet_pools:
+            self._children.clear()
             for metric in self._by_pool:
                 metric.remove_by_labels({"pool": gone})
         self._shown_pools = self._fleet_pools
@@ -275,7 +279,7 @@ class ControlPlaneMetrics:
         self._filter_workers.set(count)
 
     def taught(self, result: str, streamed: bool) -> None:
-        self._usage.labels(result, str(streamed).lower()).inc()
+        self._child(self._usage, result, "true" if streamed else "false").inc()
 
     def ledger_up(self, up: bool) -> None:
         self._ledger_up.set(int(up))
@@ -295,32 +299,35 @@ class ControlPlaneMetrics:
 
     def request_finished(self, recorded: decision_pb2.RecordedDecision) -> None:
         """What the access log says is no label before it is known: anybody who reaches the xDS port can send one."""
-        outcome = recorded.outcome
+        outcome, decision = recorded.outcome, recorded.decision
         if not recorded.HasField("decision"):
             self._undecided.inc()
-        pool = self._pool_label(recorded.decision.pool)
-        verdict = recorded.decision.sensitivity.verdict
-        self._requests.labels(pool, verdict if verdict in _VERDICTS else "none", _status_class(outcome.status)).inc()
-        self._request_seconds.labels(pool).observe(outcome.duration_seconds)
+        name = decision.pool
+        pool = self._pool_label(name)
+        verdict = decision.sensitivity.verdict
+        status = outcome.status
+        child = self._child
+        child(self._requests, pool, verdict if verdict in _VERDICTS else "none", _status_class(status)).inc()
+        child(self._request_seconds, pool).observe(outcome.duration_seconds)
         if outcome.HasField("first_byte_seconds"):
-            self._first_byte_seconds.labels(pool).observe(outcome.first_byte_seconds)
+            child(self._first_byte_seconds, pool).observe(outcome.first_byte_seconds)
         if outcome.HasField("prompt_tokens"):
-            self._tokens.labels(pool, "prompt").inc(outcome.prompt_tokens)
+            child(self._tokens, pool, "prompt").inc(outcome.prompt_tokens)
         if outcome.HasField("completion_tokens"):
-            self._tokens.labels(pool, "completion").inc(outcome.completion_tokens)
-        elif outcome.status == 200 and recorded.decision.pool:
-            self._usage_missing.labels(pool).inc()
+            child(self._tokens, pool, "completion").inc(outcome.completion_tokens)
+        elif status == 200 and name:
+            child(self._usage_missing, pool).inc()
         if recorded.misroute in _MISROUTES:
-            self._misroutes.labels(pool, recorded.misroute).inc()
+            child(self._misroutes, pool, recorded.misroute).inc()
 
     def request_judged(self, recorded: decision_pb2.RecordedDecision, judged: Judged | None) -> None:
         """None is a request whose tier is not known."""
         if judged is None:
             return
-        labels = (self._pool_label(recorded.decision.pool), recorded.decision.qos_tier)
-        self._judged.labels(*labels, judged.judgement, judged.cause or "none").inc()
+        pool, tier = self._pool_label(recorded.decision.pool), recorded.decision.qos_tier
+        self._child(self._judged, pool, tier, judged.judgement, judged.cause or "none").inc()
         if judged.judgement is Judgement.MET:
-            self._goodput.labels(*labels).inc(recorded.outcome.completion_tokens)
+            self._child(self._goodput, pool, tier).inc(recorded.outcome.completion_tokens)
 
     def sla_measured(self, rates: Mapping[PoolAndTier, SlaRate]) -> None:
         """A rate that is missing is not shown: it is not 0."""
@@ -333,6 +340,13 @@ class ControlPlaneMetrics:
         for gone in self._shown_rates - shown:
             self._violation_rate.remove(*gone)
         self._shown_rates = shown
+
+    def _child(self, metric: _Metric, *labels: str) -> _Metric:
+        """As `metric.labels`, which checks and locks each time: what each request is counted by is found at once."""
+        found: _Metric | None = self._children.get((metric, labels))
+        if found is None:
+            found = self._children[metric, labels] = metric.labels(*labels)
+        return found
 
     def _pool_label(self, name: str) -> str:
         """`gone` is one that has left the fleet since its request began, or one that never was."""

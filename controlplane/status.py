@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from controlplane.estimation.lessons import TAUGHT_NOTHING, Lesson
+from controlplane.estimation.lessons import TAUGHT_NOTHING, TOLD_USAGE, Lesson
 from controlplane.learning.suggesting import SuggestedBounds
 from controlplane.ledger.composition import Assessment, Composition
 from controlplane.ledger.remedies import remedies
@@ -202,7 +202,7 @@ def _conditions(view: View | None, around: Surroundings) -> Iterable[fleet_pb2.C
 
 def _usage_conditions(usage: tuple[calibration_pb2.UsageCount, ...]) -> Iterable[fleet_pb2.Condition]:
     nothing = sum(count.requests for count in usage if count.result in TAUGHT_NOTHING)
-    answered = nothing + sum(count.requests for count in usage if count.result == Lesson.LEARNED)
+    answered = nothing + sum(count.requests for count in usage if count.result in TOLD_USAGE)
     if answered >= USAGE_REQUESTS and nothing > USAGE_SHARE * answered:
         streamed = sum(count.requests for count in usage if count.result == Lesson.NO_USAGE and count.streamed)
         yield fleet_pb2.Condition(

@@ -11,6 +11,7 @@ from headrace.values import VERDICT_STYLES, pressures
 from headrace_protos.headrace.v1 import calibration_pb2, fleet_pb2
 
 # Of what they ask for no tokens are estimated, or nobody was to answer.
+_TOLD_USAGE = frozenset({"learned", "not_needed"})
 _NO_USAGE_EXPECTED = frozenset({"failed", "not_estimated", "unknown_model"})
 SILENT_SHOWN = 10
 
@@ -121,7 +122,7 @@ def _usage(counts: Iterable[calibration_pb2.UsageCount]) -> str:
     """The share of answered requests that told nothing of tokens, and why, the most frequent reason first."""
     counts = [count for count in counts if count.result not in _NO_USAGE_EXPECTED]
     answered = sum(count.requests for count in counts)
-    nothing = [count for count in counts if count.result != "learned"]
+    nothing = [count for count in counts if count.result not in _TOLD_USAGE]
     share = sum(count.requests for count in nothing) / answered if answered else 0.0
     why = ", ".join(
         f"{count.requests} {count.result.replace('_', ' ')}{' (streamed)' if count.streamed else ''}"

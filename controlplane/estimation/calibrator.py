@@ -12,11 +12,12 @@ from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
 
 from controlplane.calibration_messages import calibrations as read_calibrations
-from controlplane.estimation.lessons import Lesson, Tally, observation_of
+from controlplane.estimation.lessons import Lesson, Tally, observation_of, taught_nothing
 from controlplane.estimation.replicas import Replicas
 from controlplane.features import Category
 from controlplane.latest import Latest
 from controlplane.learning.calibration import calibrate, has_moved
+from controlplane.learning.sampling import Sampling
 from controlplane.learning.statistics import Statistics, fold
 from controlplane.policy.estimator import Calibration, Calibrations, in_force
 from controlplane.policy.settings import EstimationRules, Policy
@@ -55,6 +56,7 @@ class Calibrator:
         """What filters are to estimate by, but for priors, which are the policy's."""
         self.merged: dict[str, Statistics] = {}
         """The statistics of all control planes by model, as of the last calibration."""
+        self._sampling = Sampling()
         self._learned: dict[str, OfModel] = {}
         self._seen: dict[str, tuple[int, EstimationRules]] = {}
         self._next: dict[str, float] = {}
@@ -62,25 +64,30 @@ class Calibrator:
 
     def learn(self, recorded: decision_pb2.RecordedDecision) -> None:
         """From one entry of the access log."""
-        observation = observation_of(recorded, self._served())
-        if observation is None:
+        decision = recorded.decision
+        if not decision.pool:  # no engine was asked
             return
-        if isinstance(observation, Lesson):
-            lesson = observation
-        else:
-            policy = self._policy()
-            was_plausible = fold(
-                self._replicas.own_of(observation.model),
-                observation,
-                in_force(self.told.value, policy.estimation),
-                policy.estimation,
-                thresholds=[bound.max_context for bound in policy.context_classes if bound.max_context is not None],
-                now=self._clock(),
-            )
-            lesson = Lesson.LEARNED if was_plausible else Lesson.IMPLAUSIBLE
-        streamed = recorded.decision.stream
+        lesson = taught_nothing(recorded, self._served()) or self._learn(recorded)
+        streamed = decision.stream
         self.tally.count(lesson, streamed=streamed)
         self._on_lesson(lesson, streamed)
+
+    def _learn(self, recorded: decision_pb2.RecordedDecision) -> Lesson:
+        decision, now = recorded.decision, self._clock()
+        stands_for = self._sampling.take(decision.model, decision.budget.category, decision.tenant, now)
+        if not stands_for:
+            return Lesson.NOT_NEEDED
+        policy = self._policy()
+        was_plausible = fold(
+            self._replicas.own_of(decision.model),
+            observation_of(recorded),
+            in_force(self.told.value, policy.estimation),
+            policy.estimation,
+            thresholds=[bound.max_context for bound in policy.context_classes if bound.max_context is not None],
+            now=now,
+            stands_for=stands_for,
+        )
+        return Lesson.LEARNED if was_plausible else Lesson.IMPLAUSIBLE
 
     async def run(self) -> None:
         """Calibrates for as long as it runs."""

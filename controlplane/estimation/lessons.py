@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Container
 from enum import StrEnum
 
+from controlplane.features import TextCounts
 from controlplane.learning.statistics import Observation
 from controlplane.messages import cap_told, features
 from headrace_protos.headrace.v1 import calibration_pb2, decision_pb2
@@ -15,6 +16,7 @@ class Lesson(StrEnum):
     """What an answered request taught, as in `UsageCount.result`."""
 
     LEARNED = "learned"
+    NOT_NEEDED = "not_needed"
     NO_USAGE = "no_usage"
     UNREADABLE = "unreadable"
     IMPLAUSIBLE = "implausible"
@@ -24,30 +26,32 @@ class Lesson(StrEnum):
     UNKNOWN_MODEL = "unknown_model"
 
 
-# Of requests that could have taught something.
+# Of requests that could have taught something, those that told their usage and those that did not.
+TOLD_USAGE = (Lesson.LEARNED, Lesson.NOT_NEEDED)
 TAUGHT_NOTHING = (Lesson.NO_USAGE, Lesson.UNREADABLE, Lesson.IMPLAUSIBLE, Lesson.CUT)
 
 
-def observation_of(recorded: decision_pb2.RecordedDecision, served: Container[str]) -> Observation | Lesson | None:
-    """What is learned from, or why nothing is; None for a request that no engine was asked about. `served` are the
+def taught_nothing(recorded: decision_pb2.RecordedDecision, served: Container[str]) -> Lesson | None:
+    """Why nothing can be learned from a request that an engine was asked about; None when it can. `served` are the
     models of the fleet: what anybody else names is not kept."""
     decision, outcome = recorded.decision, recorded.outcome
-    if not decision.pool:
-        return None
-    counted = features(decision.features) if decision.HasField("features") else None
-    nothing: Lesson | None = None
+    features = decision.features
     if outcome.status != 200:
-        nothing = Lesson.FAILED
-    elif counted is None:
-        nothing = Lesson.NOT_ESTIMATED
-    elif counted.is_cut:
-        nothing = Lesson.CUT
-    elif not outcome.HasField("prompt_tokens"):
-        nothing = Lesson.UNREADABLE if outcome.usage_unreadable else Lesson.NO_USAGE
-    elif decision.model not in served:
-        nothing = Lesson.UNKNOWN_MODEL
-    if nothing is not None or counted is None:
-        return nothing
+        return Lesson.FAILED
+    if len(features.text) != len(TextCounts._fields):  # of another version, or none
+        return Lesson.NOT_ESTIMATED
+    if features.is_cut:
+        return Lesson.CUT
+    if not outcome.HasField("prompt_tokens"):
+        return Lesson.UNREADABLE if outcome.usage_unreadable else Lesson.NO_USAGE
+    return None if decision.model in served else Lesson.UNKNOWN_MODEL
+
+
+def observation_of(recorded: decision_pb2.RecordedDecision) -> Observation:
+    """Of a request that can be learned from."""
+    decision, outcome = recorded.decision, recorded.outcome
+    counted = features(decision.features)
+    assert counted is not None
     choices = max(1, decision.choices)
     # An answer that was cut off, or of which only the sum over several choices is known, does not tell how long it is.
     is_whole = choices == 1 and not outcome.flags and outcome.HasField("completion_tokens")

@@ -197,10 +197,12 @@ def fold(
     *,
     thresholds: Sequence[int] = (),
     now: float,
+    stands_for: int = 1,
 ) -> bool:
     """Adds one report; False when it cannot be the usage of this request, which is only counted.
 
-    `calibrations` are those in force: what is measured is how right they were. `now` in Unix seconds.
+    `calibrations` are those in force: what is measured is how right they were, and how many tokens requests need; there
+    a report counts for all requests that it stands for. `now` in Unix seconds.
     """
     model = statistics.models.setdefault(observation.model, ModelSums())
     if not _is_plausible(observation):
@@ -224,7 +226,7 @@ def fold(
     _learn(known, observation, relative, rules, weight)
     known.margins.scale(1.0 - 1.0 / min(_MARGIN_SAMPLES, 2.0 + sums.samples))
     known.margins.add(_bounded(1.0 + (relative - 1.0) / chance(estimate.central)), weight)
-    _judge(sums, observation, estimate, thresholds, weight)
+    _judge(sums, observation, estimate, thresholds, weight * stands_for)
     sums.samples += 1
     return True
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from controlplane.fleet import Fleet
 from controlplane.model import FormatTier, Verdict
@@ -29,8 +30,7 @@ _VERDICTS = {str(verdict): verdict for verdict in Verdict}
 _TIERS = {str(tier): tier for tier in FormatTier}
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
+class _Kind(NamedTuple):
     """`score` is that of a sensitive request whose session binds it to no tier, rounded down to a step; else 0."""
 
     verdict: Verdict
@@ -90,13 +90,14 @@ class CompositionWatch:
 
     def request_finished(self, recorded: decision_pb2.RecordedDecision) -> None:
         decision = recorded.decision
-        verdict = _VERDICTS.get(decision.sensitivity.verdict)
+        sensitivity = decision.sensitivity
+        verdict = _VERDICTS.get(sensitivity.verdict)
         if verdict is None or decision.model not in self._models:
             return
         pinned = _TIERS.get(decision.pinned)
         score = 0
         if verdict is Verdict.SENSITIVE and pinned is None:
-            score = int(min(max(decision.sensitivity.score, 0.0), HIGHEST_SCORE)) // SCORE_STEP * SCORE_STEP
+            score = int(min(max(sensitivity.score, 0.0), HIGHEST_SCORE)) // SCORE_STEP * SCORE_STEP
         kind = _Kind(verdict, pinned, score)
         start = self._clock() // SLOT_SECONDS * SLOT_SECONDS
         if not self._slots or self._slots[-1][0] != start:

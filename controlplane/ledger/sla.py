@@ -141,7 +141,7 @@ _COUNTED = frozenset({Judgement.MET, Judgement.VIOLATED})
 def finished(recorded: decision_pb2.RecordedDecision) -> Finished:
     """What there is to judge. How long a client takes to send its request is left out, and how slowly it reads."""
     decision, outcome = recorded.decision, recorded.outcome
-    flags = frozenset(outcome.flags) if outcome.flags else frozenset()
+    flags = frozenset(outcome.flags)
     received = outcome.received_seconds  # 0 when it never was whole
     left = outcome.status == 0 or bool(flags & _LEFT)
     answered = outcome.HasField("last_byte_seconds") and not left

@@ -6,11 +6,12 @@ nor violated: else shedding load would look like breaking promises, or like keep
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
+import msgspec
 from annotated_types import Ge, Gt, Le
 
 from controlplane.model import Endpoint, QosTier
@@ -85,14 +86,12 @@ class Cause(StrEnum):
     NOT_MEASURED = "not_measured"  # its engine told nothing that the targets are about
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(msgspec.Struct, frozen=True, gc=False):
     judgement: Judgement
     cause: Cause = Cause.NONE
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True, gc=False):
     """A request that has ended. `status` is what the client got, 0 for none; `refused` by Headrace, not by an engine.
 
     Times are in seconds from the end of the request: `first_token_seconds` until the answer's first byte of content,
@@ -114,19 +113,25 @@ class Finished:
 
 GENERATING = frozenset({Endpoint.CHAT, Endpoint.COMPLETIONS, Endpoint.RESPONSES, Endpoint.MESSAGES})
 
+_PROMISES_NOTHING = SlaTarget()
+_MET = Judged(Judgement.MET)
+_REJECTED = Judged(Judgement.REJECTED)
+_NOT_GENERATED = Judged(Judgement.NOT_COUNTED, Cause.NOT_GENERATED)
+
 
 def judge(request: Finished, target: SlaTarget) -> Judged:
     if request.endpoint not in GENERATING:
-        return Judged(Judgement.NOT_COUNTED, Cause.NOT_GENERATED)
+        return _NOT_GENERATED
     if request.refused and request.status == 429:
-        return Judged(Judgement.REJECTED)
+        return _REJECTED
     if failure := _failure(request):
         return Judged(Judgement.VIOLATED, failure)
-    if broken := _broken(request, target):
+    measured = tuple(_measured(request, target))
+    if broken := _broken(measured):
         return Judged(Judgement.VIOLATED, broken)
-    if uncounted := _uncounted(request, target):
+    if uncounted := _uncounted(request, target, is_measured=bool(measured)):
         return Judged(Judgement.NOT_COUNTED, uncounted)
-    return Judged(Judgement.MET)
+    return _MET
 
 
 def _failure(request: Finished) -> Cause:
@@ -140,22 +145,28 @@ def _failure(request: Finished) -> Cause:
     return Cause.NONE
 
 
-def _uncounted(request: Finished, target: SlaTarget) -> Cause:
+def _uncounted(request: Finished, target: SlaTarget, *, is_measured: bool) -> Cause:
     """Who leaves before the time is up says nothing; who leaves later has waited for longer than promised."""
     if request.client_left:
         return Cause.CLIENT_LEFT
     if request.status >= 400:
         return Cause.CLIENT_ERROR
-    if target != SlaTarget() and not any(_measured(request, target)):
+    if not is_measured and target != _PROMISES_NOTHING:
         return Cause.NOT_MEASURED
     return Cause.NONE
 
 
-def _broken(request: Finished, target: SlaTarget) -> Cause:
-    return next((cause for cause, took, allowed in _measured(request, target) if took > allowed / 1000), Cause.NONE)
+_Measured: TypeAlias = tuple[Cause, float, float]
 
 
-def _measured(request: Finished, target: SlaTarget) -> Iterator[tuple[Cause, float, float]]:
+def _broken(measured: Iterable[_Measured]) -> Cause:
+    for cause, took, allowed in measured:
+        if took > allowed / 1000:
+            return cause
+    return Cause.NONE
+
+
+def _measured(request: Finished, target: SlaTarget) -> Iterator[_Measured]:
     """What is known of the request that there is a target for: the seconds that it took, the milliseconds allowed."""
     if request.status >= 400:
         return

@@ -114,7 +114,7 @@ def recorded(observation: Observation, **outcome: Any) -> decision_pb2.RecordedD
         features=features_message(observation.features),
         output_cap=observation.output_cap,
         choices=1,
-        budget=decision_pb2.Budget(output_tokens=observation.reserved_output),
+        budget=decision_pb2.Budget(category=observation.features.category, output_tokens=observation.reserved_output),
     )
     told = {
         "status": 200,

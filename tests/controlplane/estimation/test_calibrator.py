@@ -20,6 +20,7 @@ from controlplane.estimation.replicas import Replicas
 from controlplane.etcd.client import EtcdClient
 from controlplane.etcd.connection import EtcdAccess
 from controlplane.features import Category
+from controlplane.learning.sampling import BURST
 from controlplane.learning.statistics import Observation
 from controlplane.policy.estimator import Calibrations, RatioEstimator, group_of, in_force
 from controlplane.policy.settings import EstimationRules, Estimator, Policy
@@ -123,6 +124,26 @@ async def test_a_model_that_nobody_serves_leaves_nothing() -> None:
         one.learn([report(model="made-up")])
         assert one.lessons == {(Lesson.UNKNOWN_MODEL, False): 1}
         assert one.replicas.models == set()
+
+
+async def test_what_no_engine_was_asked_about_is_not_counted() -> None:
+    async with learning() as learned:
+        no_pool, undecided = recorded(report()), recorded(report())
+        no_pool.decision.ClearField("pool")
+        undecided.ClearField("decision")
+        for message in (no_pool, undecided):
+            learned.calibrator.learn(message)
+        assert not learned.lessons
+
+
+async def test_of_very_many_like_requests_a_sample_is_learned_from() -> None:
+    many = int(BURST) + 200
+    async with learning() as learned:
+        learned.learn(report() for _ in range(many))
+        learned_from = learned.lessons[Lesson.LEARNED, False]
+        assert BURST <= learned_from < many
+        assert learned.lessons[Lesson.NOT_NEEDED, False] == many - learned_from
+        assert learned.replicas.own.models[MODEL].samples == learned_from
 
 
 async def test_what_is_pinned_stays_whatever_is_learned_and_goes_on_when_unpinned() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from controlplane.estimation.lessons import Lesson, Tally, observation_of
+from controlplane.estimation.lessons import Lesson, Tally, observation_of, taught_nothing
 from controlplane.messages import features_message
 from headrace_protos.headrace.v1 import decision_pb2
 from support.usage import MODEL, make_features, recorded, report
@@ -19,9 +19,10 @@ Change = Callable[[decision_pb2.RecordedDecision], None]
 
 def test_an_answered_request_is_an_observation() -> None:
     given = report(output_tokens=70, output_cap=100)
-    assert observation_of(recorded(given), SERVED) == given
+    assert taught_nothing(recorded(given), SERVED) is None
+    assert observation_of(recorded(given)) == given
     open_ended = report(output_tokens=70)
-    assert observation_of(recorded(open_ended), SERVED) == open_ended
+    assert observation_of(recorded(open_ended)) == open_ended
 
 
 @pytest.mark.parametrize(
@@ -38,15 +39,13 @@ def test_an_answered_request_is_an_observation() -> None:
         (lambda r: r.decision.features.text.pop(), Lesson.NOT_ESTIMATED),  # of another version
         (lambda r: setattr(r.decision.features, "is_cut", True), Lesson.CUT),
         (lambda r: setattr(r.decision, "model", "not-served"), Lesson.UNKNOWN_MODEL),
-        (lambda r: r.decision.ClearField("pool"), None),  # no engine was asked
-        (lambda r: r.ClearField("decision"), None),
     ],
 )
-def test_what_tells_no_tokens_teaches_nothing(change: Change, lesson: Lesson | None) -> None:
+def test_what_tells_no_tokens_teaches_nothing(change: Change, lesson: Lesson) -> None:
     """Facts row: production code (what is not learned from)."""
     message = recorded(report())
     change(message)
-    assert observation_of(message, SERVED) is lesson
+    assert taught_nothing(message, SERVED) is lesson
 
 
 def test_an_answer_that_was_cut_off_or_is_one_of_several_tells_the_prompt_alone() -> None:
@@ -57,23 +56,20 @@ def test_an_answer_that_was_cut_off_or_is_one_of_several_tells_the_prompt_alone(
     uncounted = recorded(given)
     uncounted.outcome.ClearField("completion_tokens")
     for message in (cut_off, several, uncounted):
-        assert observation_of(message, SERVED) == replace(given, output_tokens=None)
+        assert observation_of(message) == replace(given, output_tokens=None)
 
 
 def test_what_pressure_capped_counts_as_capped() -> None:
     message = recorded(report(output_tokens=64))
     message.decision.output_limit = 64
-    observation = observation_of(message, SERVED)
-    assert not isinstance(observation, Lesson | None)
+    observation = observation_of(message)
     assert (observation.output_cap, observation.output_tokens) == (64, 64)
 
 
 def test_what_is_reserved_is_for_one_choice() -> None:
     message = recorded(report(output_cap=50))
     message.decision.choices, message.decision.budget.output_tokens = 4, 200
-    observation = observation_of(message, SERVED)
-    assert observation is not None
-    assert not isinstance(observation, Lesson)
+    observation = observation_of(message)
     assert (observation.output_cap, observation.reserved_output) == (50, 50)
 
 
@@ -81,8 +77,7 @@ def test_features_come_through_messages_as_they_were() -> None:
     features = structs.replace(make_features("mixed", 40, 1), tools=2, calls=3, images=4, token_ids=5, schema_bytes=6)
     message = recorded(replace(report(), features=features))
     assert message.decision.features == features_message(features)
-    observation = observation_of(message, SERVED)
-    assert not isinstance(observation, Lesson | None)
+    observation = observation_of(message)
     assert observation.features == features
 
 

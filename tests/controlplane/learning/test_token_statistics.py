@@ -156,3 +156,13 @@ def test_token_ids_are_known_and_not_learned() -> None:
     one = next(iter(with_ids.models[MODEL].categories["prose"].groups.values()))
     other = next(iter(without.models[MODEL].categories["prose"].groups.values()))
     assert one.ratio == other.ratio
+
+
+def test_a_sample_is_learned_once_and_measured_for_all_that_it_stands_for() -> None:
+    once, many = Statistics(), Statistics()
+    fold(once, report(output_tokens=70), Calibrations(), RULES, thresholds=[8192], now=1000.0)
+    fold(many, report(output_tokens=70), Calibrations(), RULES, thresholds=[8192], now=1000.0, stands_for=40)
+    (one,), (of_many,) = (each.models[MODEL].categories.values() for each in (once, many))
+    assert of_many.groups == one.groups
+    assert (of_many.samples, one.samples) == (1, 1)
+    assert of_many.accuracy.totals.total == of_many.accuracy.errors.total == of_many.accuracy.routed[8192].weight == 40
