@@ -7,16 +7,18 @@ told here, and nothing of it is kept.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
+from base64 import b64decode
+from collections.abc import Mapping
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
-from google.protobuf.struct_pb2 import Struct
+from google.protobuf.struct_pb2 import Struct, Value
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from controlplane.ledger.mistakes import misroute
 from controlplane.ledger.sessions import SessionHistory
+from headrace_protos.envoy.config.core.v3 import address_pb2
 from headrace_protos.envoy.data.accesslog.v3 import accesslog_pb2
 from headrace_protos.headrace.v1 import decision_pb2
 
@@ -40,6 +42,8 @@ _TOKEN_KEYS = (
     CACHED_TOKENS_KEY,
     PREDICTED_TOKENS_KEY,
 )
+
+_READ_KEYS = frozenset({*_TOKEN_KEYS, FINISH_REASON_KEY, ERROR_TYPE_KEY, ERROR_CODE_KEY, ERROR_MESSAGE_KEY})
 
 # What the access log has beside its own times: until the first byte of the answer's body, in microseconds.
 FIRST_CONTENT_TAG = "first_content_us"
@@ -66,19 +70,24 @@ def recorded_decision(
     """
     common = entry.common_properties
     metadata = common.metadata.filter_metadata
-    outcome = decision_pb2.Outcome(
-        status=entry.response.response_code.value,
-        upstream=_address(common.upstream_remote_address),
-        cluster=common.upstream_cluster,
-        duration_seconds=_seconds(common.duration),
-        flags=_flags(common.response_flags),
-        attempts=common.upstream_request_attempt_count,
-        details=entry.response.response_code_details,
-    )
-    sent_at = common.start_time.ToNanoseconds() / 1e9 + _seconds(common.time_to_first_upstream_tx_byte)
-    if (session := sessions.at(outcome.upstream, sent_at)) is not None:
-        outcome.node_id = session.spec.node_id
-        outcome.node_session_id = session.session_id
+    recorded = decision_pb2.RecordedDecision(request_id=entry.request.request_id, time=common.start_time)
+    outcome = recorded.outcome
+    _take_times(common, outcome)
+    _take_answer(common, entry.response, outcome)
+    if outcome.upstream:
+        sent_at = _seconds(common.start_time) + _seconds(common.time_to_first_upstream_tx_byte)
+        if (session := sessions.at(outcome.upstream, sent_at)) is not None:
+            outcome.node_id = session.spec.node_id
+            outcome.node_session_id = session.session_id
+    if USAGE_NAMESPACE in metadata:
+        _take_usage(metadata[USAGE_NAMESPACE], outcome)
+    if DECISION_NAMESPACE in metadata and _take_decision(metadata[DECISION_NAMESPACE], recorded):
+        recorded.misroute = misroute(recorded.decision, outcome) or ""
+    return recorded
+
+
+def _take_times(common: accesslog_pb2.AccessLogCommon, outcome: decision_pb2.Outcome) -> None:
+    outcome.duration_seconds = _seconds(common.duration)
     if common.HasField("time_to_first_upstream_rx_byte"):
         outcome.first_byte_seconds = _seconds(common.time_to_first_upstream_rx_byte)
     if common.HasField("time_to_last_rx_byte"):
@@ -87,83 +96,78 @@ def recorded_decision(
         outcome.first_content_seconds = int(content) / 1e6
     if common.HasField("time_to_last_upstream_rx_byte"):
         outcome.last_byte_seconds = _seconds(common.time_to_last_upstream_rx_byte)
-    usage = metadata[USAGE_NAMESPACE] if USAGE_NAMESPACE in metadata else Struct()
-    if (prompt_tokens := _prompt_tokens(usage)) is not None:
+
+
+def _take_answer(
+    common: accesslog_pb2.AccessLogCommon,
+    response: accesslog_pb2.HTTPResponseProperties,
+    outcome: decision_pb2.Outcome,
+) -> None:
+    outcome.status = response.response_code.value
+    outcome.details = response.response_code_details
+    outcome.upstream = _address(common.upstream_remote_address)
+    outcome.cluster = common.upstream_cluster
+    outcome.attempts = common.upstream_request_attempt_count
+    if common.HasField("response_flags"):
+        outcome.flags.extend(field.name for field, _ in common.response_flags.ListFields())
+
+
+def _take_usage(usage: Struct, outcome: decision_pb2.Outcome) -> None:
+    """The tokens that the engine counted, and how the answer ended; usage, where it is, before llama.cpp's timings."""
+    told = {key: value for key, value in usage.fields.items() if key in _READ_KEYS}
+    tokens = {key: _tokens(told[key]) for key in _TOKEN_KEYS if key in told}
+    outcome.usage_unreadable = None in tokens.values()
+    prompt_tokens = tokens.get(PROMPT_TOKENS_KEY)
+    if PROMPT_TOKENS_KEY not in tokens:
+        read, cached = tokens.get(READ_TOKENS_KEY), tokens.get(CACHED_TOKENS_KEY)
+        prompt_tokens = None if read is None or cached is None else read + cached
+    if prompt_tokens is not None:
         outcome.prompt_tokens = prompt_tokens
-    if (completion_tokens := _first(usage, COMPLETION_TOKENS_KEY, PREDICTED_TOKENS_KEY)) is not None:
+    completion_tokens = tokens.get(COMPLETION_TOKENS_KEY if COMPLETION_TOKENS_KEY in tokens else PREDICTED_TOKENS_KEY)
+    if completion_tokens is not None:
         outcome.completion_tokens = completion_tokens
-    if _FINISH_REASON.fullmatch(reason := _text(usage, FINISH_REASON_KEY)):
-        outcome.finish_reason = reason
-    outcome.context_exceeded = outcome.status == 400 and _is_about_context(usage)
-    outcome.usage_unreadable = any(key in usage.fields and _tokens(usage, key) is None for key in _TOKEN_KEYS)
-    recorded = decision_pb2.RecordedDecision(
-        request_id=entry.request.request_id,
-        time=common.start_time,
-        outcome=outcome,
-    )
-    if DECISION_NAMESPACE in metadata:
-        decision = _decision(metadata[DECISION_NAMESPACE])
-        if decision is not None:
-            recorded.decision.CopyFrom(decision)
-            recorded.misroute = misroute(decision, outcome) or ""
-    return recorded
+    if len(told) > len(tokens):
+        texts = {key: value.string_value for key, value in told.items()}
+        if _FINISH_REASON.fullmatch(reason := texts.get(FINISH_REASON_KEY, "")):
+            outcome.finish_reason = reason
+        outcome.context_exceeded = outcome.status == 400 and _is_about_context(texts)
 
 
-def _decision(metadata: Struct) -> decision_pb2.Decision | None:
+def _take_decision(metadata: Struct, recorded: decision_pb2.RecordedDecision) -> bool:
+    """Whether there is one that can be read."""
     if DECISION_KEY not in metadata.fields:
-        return None
+        return False
     try:
-        encoded = base64.b64decode(metadata.fields[DECISION_KEY].string_value, validate=True)
-        return decision_pb2.Decision.FromString(encoded)
-    except (binascii.Error, DecodeError):
-        return None
+        recorded.decision.MergeFromString(b64decode(metadata.fields[DECISION_KEY].string_value, validate=True))
+    except (ValueError, DecodeError):  # the former also of what is no base64
+        recorded.ClearField("decision")
+        return False
+    recorded.decision.SetInParent()
+    return True
 
 
-def _prompt_tokens(usage: Struct) -> int | None:
-    if PROMPT_TOKENS_KEY in usage.fields:
-        return _tokens(usage, PROMPT_TOKENS_KEY)
-    read, cached = _tokens(usage, READ_TOKENS_KEY), _tokens(usage, CACHED_TOKENS_KEY)
-    return None if read is None or cached is None else read + cached
+def _tokens(value: Value) -> int | None:
+    """None when it is no count of tokens."""
+    if value.HasField("number_value") and 0 <= (number := value.number_value) < MOST_TOKENS:
+        return int(number)
+    return None
 
 
-def _first(usage: Struct, *keys: str) -> int | None:
-    """Of the first of the keys that is there."""
-    return next((_tokens(usage, key) for key in keys if key in usage.fields), None)
-
-
-def _tokens(usage: Struct, key: str) -> int | None:
-    if key not in usage.fields:
-        return None
-    value = usage.fields[key]
-    if value.WhichOneof("kind") != "number_value" or not 0 <= value.number_value < MOST_TOKENS:
-        return None
-    return int(value.number_value)
-
-
-def _text(usage: Struct, key: str) -> str:
-    """Empty when there is none."""
-    return usage.fields[key].string_value if key in usage.fields else ""
-
-
-def _is_about_context(usage: Struct) -> bool:
+def _is_about_context(texts: Mapping[str, str]) -> bool:
     return (
-        _text(usage, ERROR_TYPE_KEY) in CONTEXT_ERROR_TYPES
-        or _text(usage, ERROR_CODE_KEY) in CONTEXT_ERROR_CODES
-        or CONTEXT_ERROR_WORDS.search(_text(usage, ERROR_MESSAGE_KEY)) is not None
+        texts.get(ERROR_TYPE_KEY) in CONTEXT_ERROR_TYPES
+        or texts.get(ERROR_CODE_KEY) in CONTEXT_ERROR_CODES
+        or CONTEXT_ERROR_WORDS.search(texts.get(ERROR_MESSAGE_KEY, "")) is not None
     )
 
 
-def _seconds(duration: Duration) -> float:
-    return duration.seconds + duration.nanos / 1e9
+def _seconds(time: Duration | Timestamp) -> float:
+    return time.seconds + time.nanos / 1e9
 
 
-def _address(address: object) -> str:
-    socket = getattr(address, "socket_address", None)
-    if socket is None or not socket.address:
+def _address(address: address_pb2.Address) -> str:
+    socket = address.socket_address
+    host = socket.address
+    if not host:
         return ""
-    host = f"[{socket.address}]" if ":" in socket.address else socket.address
-    return f"{host}:{socket.port_value}"
-
-
-def _flags(flags: accesslog_pb2.ResponseFlags) -> list[str]:
-    return [field.name for field, _ in flags.ListFields()]
+    return f"[{host}]:{socket.port_value}" if ":" in host else f"{host}:{socket.port_value}"

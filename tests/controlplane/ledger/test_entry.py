@@ -66,7 +66,7 @@ def test_an_empty_entry_leaves_all_unset() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["%%%", "/////w==", 7, None, True, ["x"], {"x": "y"}, base64.b64encode(b"\xff" * 20).decode()]
+    "value", ["%%%", "é", "/////w==", 7, None, True, ["x"], {"x": "y"}, base64.b64encode(b"\xff" * 20).decode()]
 )
 def test_a_decision_that_cannot_be_read_is_left_unset(value: Any) -> None:
     strange = entry()
