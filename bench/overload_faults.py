@@ -1,11 +1,11 @@
 """Parts are killed while the fleet is asked for twice what it can do: what goes on, what comes back, what is lost.
 
-    python bench/overload_faults.py [--period 15] [--load 2.0] [--seed 1]
+    python bench/overload_faults.py [--period 15] [--load 2.0] [--seed 1] [--kill PART ...]
 
 The load and the tuned policy of bench/overload.py, through two filter workers, with sessions in Redis and the ledger in
 PostgreSQL. At the beginning of each period one part gets SIGKILL; databases are away for a third of it, filter and
 control plane are started again by `headrace up`. In the end all requests that got an answer are looked for by their ids
-in the ledger.
+in the ledger, and of those that failed the ledger says how.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -94,11 +94,12 @@ async def kill_control_plane(world: World, _: float) -> None:
     await world.system.kill("controlplane")
 
 
-KILLS: dict[str, Callable[[World, float], Awaitable[None]]] = {
-    "PostgreSQL": kill_postgresql,
-    "Redis": kill_redis,
-    "a filter worker": kill_filter,
-    "the control plane": kill_control_plane,
+Kill = Callable[[World, float], Awaitable[None]]
+KILLS: dict[str, Kill] = {
+    "postgresql": kill_postgresql,
+    "redis": kill_redis,
+    "ext-proc": kill_filter,
+    "controlplane": kill_control_plane,
 }
 
 
@@ -108,12 +109,13 @@ class Killing:
     then took until all was well."""
 
     period: float
+    kills: Mapping[str, Kill]
     killed: dict[str, float] = field(default_factory=dict)
     recovered: dict[str, float] = field(default_factory=dict)
 
     @property
     def end(self) -> float:
-        return WARM_UP_SECONDS + self.period * (1 + len(KILLS))
+        return WARM_UP_SECONDS + self.period * (1 + len(self.kills))
 
     def phase(self, at: float) -> str:
         """What was killed last before this time."""
@@ -122,7 +124,7 @@ class Killing:
 
     async def kill_all(self, world: World) -> None:
         began = time.monotonic()
-        for number, (name, kill) in enumerate(KILLS.items(), 1):
+        for number, (name, kill) in enumerate(self.kills.items(), 1):
             await asyncio.sleep(began + WARM_UP_SECONDS + self.period * number - time.monotonic())
             self.killed[name] = time.monotonic() - began
             await kill(world, self.period / 3)
@@ -155,6 +157,16 @@ async def not_in_ledger(world: World, database: str, came: Sequence[Came]) -> se
         await asyncio.sleep(3.0)
         before, left = left, await missing()
     return left
+
+
+async def failures(world: World) -> Counter[str]:
+    """How requests failed, by Envoy's own words."""
+    listed = await world.system.fleet.ListDecisions(fleet_pb2.ListDecisionsRequest(status_from=500, limit=1000))
+    return Counter(
+        f"{each.outcome.status} {each.outcome.details} flags={','.join(each.outcome.flags)} "
+        f"action={each.decision.action} pool={each.decision.pool} attempts={each.outcome.attempts}"
+        for each in listed.decisions
+    )
 
 
 def row(came: Sequence[Came]) -> str:
@@ -194,12 +206,15 @@ async def run(due: Sequence[Due], killing: Killing) -> None:
                 killing.phase(each.due.at + each.whole) for each in came if each.headers.get("x-request-id") in lost
             )
             print(f"not in the ledger: {len(lost)} of {len(came)}; by when they ended: {dict(phases)}")
+            for how, count in (await failures(world)).most_common():
+                print(f"{count} failed: {how}")
             status = await world.system.headrace("status")
             print(status.out)
 
 
 def report(came: Sequence[Came], killing: Killing) -> None:
-    for name in ("nothing", *KILLS):
+    """By what was killed last when they were sent."""
+    for name in ("nothing", *killing.kills):
         counted = [each for each in came if killing.phase(each.due.at) == name]
         recovered = f"; all well after {killing.recovered[name]:.1f} s" if name in killing.recovered else ""
         print(f"{name} killed: {row(counted)}{recovered}", flush=True)
@@ -210,8 +225,11 @@ def main() -> None:
     parser.add_argument("--period", type=float, default=15.0, help="seconds from one kill to the next")
     parser.add_argument("--load", type=float, default=2.0, help="what is asked for, as a multiple of the capacity")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--kill", nargs="+", choices=list(KILLS), default=list(KILLS), metavar="PART", help="what to kill"
+    )
     given = parser.parse_args()
-    killing, dice = Killing(given.period), random.Random(given.seed)
+    killing, dice = Killing(given.period, {name: KILLS[name] for name in given.kill}), random.Random(given.seed)
     due = with_sessions(schedule(killing.end + 40.0, given.load, dice), dice)
     asyncio.run(run(due, killing))
 
