@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
 
 from controlplane.model import HttpRequest
 from ext_proc.names import CONTENT_LENGTH, METHOD, PATH
@@ -22,48 +26,56 @@ class TooLarge:
     limit: int
 
 
-class Exchange:
-    """Collects one request. Each method returns it once it is whole, or TooLarge, and None before and after."""
+_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
-    __slots__ = ("_chunks", "_done", "_headers", "_limit", "_size")
 
-    def __init__(self, max_body_bytes: int) -> None:
-        self._limit = max_body_bytes
-        self._headers: Mapping[str, str] = {}
-        self._chunks: list[bytes] = []
-        self._size = 0
-        self._done = False
+class Exchange(msgspec.Struct, eq=False):
+    """Collects one request. Each method returns it once it is whole, or TooLarge, and None before and after.
+
+    `chunks` are those of the body that have come, `size` bytes together.
+    """
+
+    max_body_bytes: int
+    headers: Mapping[str, str] = _NO_HEADERS
+    chunks: list[bytes] = msgspec.field(default_factory=list)
+    size: int = 0
+    is_done: bool = False
 
     def take_headers(self, headers: Mapping[str, str], *, end_of_stream: bool) -> HttpRequest | TooLarge | None:
         """The request's headers, names in lower case."""
-        if self._done:
+        if self.is_done:
             return None
-        self._headers = headers
-        announced = headers.get(CONTENT_LENGTH, "")
-        if announced.isascii() and announced.isdigit() and len(announced) < 19 and int(announced) > self._limit:
+        self.headers = headers
+        announced = headers.get(CONTENT_LENGTH)
+        if announced is not None and self._is_too_large(announced):
             return self._too_large()
         return self._finish() if end_of_stream else None
 
     def take_body(self, chunk: bytes, *, end_of_stream: bool) -> HttpRequest | TooLarge | None:
         """The next piece of the body."""
-        if self._done:
+        if self.is_done:
             return None
-        self._size += len(chunk)
-        if self._size > self._limit:
+        self.size += len(chunk)
+        if self.size > self.max_body_bytes:
             return self._too_large()
-        self._chunks.append(chunk)
+        self.chunks.append(chunk)
         return self._finish() if end_of_stream else None
 
+    def _is_too_large(self, announced: str) -> bool:
+        return (
+            announced.isascii() and announced.isdigit() and len(announced) < 19 and int(announced) > self.max_body_bytes
+        )
+
     def _finish(self) -> HttpRequest:
-        self._done = True
-        body = b"".join(self._chunks)
-        self._chunks.clear()
+        self.is_done = True
+        body = b"".join(self.chunks)
+        self.chunks.clear()
         return self._request(body)
 
     def _too_large(self) -> TooLarge:
-        self._done = True
-        self._chunks.clear()
-        return TooLarge(self._request(b""), self._limit)
+        self.is_done = True
+        self.chunks.clear()
+        return TooLarge(self._request(b""), self.max_body_bytes)
 
     def _request(self, body: bytes) -> HttpRequest:
-        return HttpRequest(self._headers.get(METHOD, ""), self._headers.get(PATH, ""), self._headers, body)
+        return HttpRequest(self.headers.get(METHOD, ""), self.headers.get(PATH, ""), self.headers, body)

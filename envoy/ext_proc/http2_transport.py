@@ -7,13 +7,14 @@ import logging
 from functools import partial
 from typing import Final
 
+import msgspec
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from controlplane.grpc_serving import Health
 from controlplane.model import HttpRequest
-from ext_proc import raw, usage_log, wire
+from ext_proc import eager, raw, usage_log, wire
 from ext_proc.exchange import Exchange, TooLarge
 from ext_proc.http2.connection import Limits
 from ext_proc.http2.grpc import Call, Receiver, Status, StatusError
@@ -33,8 +34,9 @@ class Http2Transport:
     def __init__(self, listen: str, answer: AnswerTo, used: UsedBy, *, max_body_bytes: int) -> None:
         self.health = Health(_SERVICES)
         self._answers: set[asyncio.Task[None]] = set()
-        reader, log = raw.Reader(), UsageLog(used)
+        log = UsageLog(used)
         named = reflection.ReflectionServicer((*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME))
+        reader = raw.Reader()
 
         def process(call: Call) -> Receiver:
             return _Process(call, reader, Exchange(max_body_bytes), answer, self._answers)
@@ -63,53 +65,48 @@ class Http2Transport:
         await asyncio.gather(*self._answers, return_exceptions=True)
 
 
-class _Process:
-    """ext_proc about one request. Its answer is a task, which stands in `answers` as long as it runs."""
+class _Process(msgspec.Struct, eq=False):
+    """ext_proc about one request. An answer that has to wait is a task, which stands in `answers` while it runs."""
 
-    __slots__ = ("_answer", "_answers", "_call", "_exchange", "_reader", "_task")
-
-    def __init__(
-        self, call: Call, reader: raw.Reader, exchange: Exchange, answer: AnswerTo, answers: set[asyncio.Task[None]]
-    ) -> None:
-        self._call = call
-        self._reader = reader
-        self._exchange = exchange
-        self._answer = answer
-        self._answers = answers
-        self._task: asyncio.Task[None] | None = None
+    call: Call
+    reader: raw.Reader
+    exchange: Exchange
+    answer: AnswerTo
+    answers: set[asyncio.Task[None]]
+    task: asyncio.Task[None] | None = None
 
     def take(self, message: bytes) -> None:
-        if self._task is not None:
+        if self.task is not None:
             return
         try:
-            request = self._reader.take(self._exchange, message)
+            request = self.reader.take(self.exchange, message)
         except DecodeError as error:
             raise StatusError(Status.INTERNAL, "no ProcessingRequest") from error
         if request is not None:
-            self._task = asyncio.get_running_loop().create_task(self._run(request))
-            self._answers.add(self._task)
-            self._task.add_done_callback(self._answers.discard)
+            task = self.task = eager.begin(self._run(request))
+            if task is not None:
+                self.answers.add(task)
+                task.add_done_callback(self.answers.discard)
 
     def half_close(self) -> None:
-        if self._task is None:
-            self._call.finish()
+        if self.task is None:
+            self.call.finish()
 
     def end(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
     async def _run(self, request: HttpRequest | TooLarge) -> None:
         try:
-            answer = raw.response(await self._answer(request, self._extend))
+            answer = raw.response(await self.answer(request, self._extend))
         except Exception as error:
             _log.error("internal error while answering error=%s", type(error).__name__)
-            self._call.finish(Status.INTERNAL, "internal error")
-            return
-        self._call.send(answer)
-        self._call.finish()
+            self.call.finish(Status.INTERNAL, "internal error")
+        else:
+            self.call.answer(answer)
 
     async def _extend(self, seconds: float) -> None:
-        self._call.send(wire.extension(seconds).SerializeToString())
+        self.call.send(wire.extension(seconds).SerializeToString())
 
 
 class _StreamAccessLogs:

@@ -7,13 +7,14 @@ result. Rests on how protobuf joins messages: bytes one after the other are the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
 from controlplane.model import HttpRequest
 from ext_proc import wire
-from ext_proc.answer import Answer, Reply, Route
+from ext_proc.answer import Answer, Route
 from ext_proc.exchange import Exchange, TooLarge
 from ext_proc.names import NAMESPACE
 from headrace_protos.envoy.config.core.v3 import base_pb2
@@ -21,6 +22,8 @@ from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as 
 
 _MOST_HEADERS: Final = 4096
 _LONGEST_HEADER: Final = 256
+_MOST_RUNS: Final = 1024
+_LONGEST_RUN: Final = 4096
 _LONGEST_VALUE: Final = 64
 
 # Tags: the number of the field, and that it has a length (2) or is a varint (0).
@@ -30,54 +33,85 @@ _FIRST: Final = 1 << 3 | 2
 _BODY_END: Final = 2 << 3
 _HEADERS_END: Final = 3 << 3
 
+# A tag and a length of two bytes each, twice.
+_OPENING_BYTES: Final = 6
+
+# A HeaderValue up to its `raw_value`. The dots are the sizes of the whole, of the name and of the value.
+_CHANGING: Final = re.compile(rb"\n.\n.(content-length|x-request-id|traceparent)\x1a.", re.DOTALL)
+_CHANGING_NAMES: Final = {name.encode(): name for name in ("content-length", "x-request-id", "traceparent")}
+
 
 class Reader:
-    """Reads messages of Envoy. Remembers headers, most of which come again and again as they are."""
+    """Reads messages of Envoy. Remembers headers, most of which come again and again as they are.
 
-    __slots__ = ("_headers",)
+    A few differ with each request. These are read by themselves, and what stands between them is remembered as a whole.
+    """
+
+    __slots__ = ("_headers", "_runs")
 
     def __init__(self) -> None:
         self._headers: dict[bytes, tuple[str, str]] = {}
+        self._runs: dict[bytes, dict[str, str]] = {}
 
     def take(self, exchange: Exchange, message: bytes) -> HttpRequest | TooLarge | None:
         """As `wire.take`. Raises google.protobuf.message.DecodeError for bytes that are no message."""
         kind = message[0] if message else 0
-        if kind in {_REQUEST_HEADERS, _REQUEST_BODY}:
-            start, end = _span(message, 1, len(message))
-            if start and _says_nothing(message[end:]):
-                if kind == _REQUEST_BODY:
-                    body = _body(message, start, end)
-                    if body is not None:
-                        return exchange.take_body(body[0], end_of_stream=body[1])
-                else:
-                    headers = self._header_map(message, start, end)
-                    if headers is not None:
-                        return exchange.take_headers(headers[0], end_of_stream=headers[1])
+        if kind == _REQUEST_BODY:
+            body = _body(message)
+            if body is not None:
+                return exchange.take_body(body[0], end_of_stream=body[1])
+        elif kind == _REQUEST_HEADERS:
+            start, map_end, end = _opening(message[:_OPENING_BYTES])
+            if start and end <= len(message) and _says_nothing(message[end:]):
+                headers = self._header_map(message[start:map_end])
+                ended = _flag(message, map_end, end, _HEADERS_END)
+                if headers is not None and ended is not None:
+                    return exchange.take_headers(headers, end_of_stream=ended)
         return wire.take(exchange, ext_proc.ProcessingRequest.FromString(message))
 
-    def _header_map(self, message: bytes, at: int, end: int) -> tuple[dict[str, str], bool] | None:
-        """Of HttpHeaders: the map, and whether nothing follows. None when there is more in it."""
+    def _header_map(self, block: bytes) -> Mapping[str, str] | None:
+        """Of HeaderMap, None when it is an unusual one."""
         headers: dict[str, str] = {}
-        if at < end and message[at] == _FIRST:
-            at, map_end = _span(message, at + 1, end)
-            if not at:
+        at = 0
+        for changing in _CHANGING.finditer(block):
+            start, value_start = changing.span()
+            run = self._run(block[at:start]) if at <= start else None
+            at = start + 2 + block[start + 1]
+            value = block[value_start:at]
+            # Else these bytes are not what they look like: within a value, or cut short.
+            if run is None or len(value) != block[value_start - 1] or len(changing[1]) != block[start + 3]:
+                return self._walked(block)
+            headers |= run
+            headers[_CHANGING_NAMES[changing[1]]] = value.decode("latin-1")
+        run = self._run(block[at:])
+        return None if run is None else headers | run
+
+    def _run(self, block: bytes) -> dict[str, str] | None:
+        """Of headers that stand one after the other."""
+        known = self._runs.get(block)
+        if known is not None:
+            return known
+        headers = self._walked(block)
+        if headers is not None and len(block) <= _LONGEST_RUN:
+            if len(self._runs) >= _MOST_RUNS:
+                self._runs.clear()
+            self._runs[block] = headers
+        return headers
+
+    def _walked(self, block: bytes) -> dict[str, str] | None:
+        """One header after the other."""
+        headers: dict[str, str] = {}
+        at, end = 0, len(block)
+        while at < end:
+            if block[at] != _FIRST:
                 return None
-            known = self._headers
-            while at < map_end:
-                if message[at] != _FIRST:
-                    return None
-                start = at + 2
-                size = message[at + 1] if start <= map_end else 0x80
-                at = start + size
-                if size > 0x7F or at > map_end:
-                    start, at = _span(message, start - 1, map_end)
-                    if not start:
-                        return None
-                header = message[start:at]
-                pair = known.get(header) or self._header(header)
-                headers[pair[0]] = pair[1]
-        ended = _flag(message, at, end, _HEADERS_END)
-        return None if ended is None else (headers, ended)
+            start, at = _span(block, at + 1, end)
+            if not start:
+                return None
+            header = block[start:at]
+            name, value = self._headers.get(header) or self._header(header)
+            headers[name] = value
+        return headers
 
     def _header(self, message: bytes) -> tuple[str, str]:
         header = wire.header(base_pb2.HeaderValue.FromString(message))
@@ -90,12 +124,17 @@ class Reader:
 
 def response(answer: Answer) -> bytes:
     """`wire.response` in bytes, though its fields may come in another order."""
-    match answer:
-        case Route(cluster, _, None, taken_off, headers):
-            said = _route(cluster, taken_off, headers)
-        case Route() | Reply():
-            said = wire.without_metadata(answer).SerializeToString()
-    return said + _metadata(answer.metadata)
+    if isinstance(answer, Route) and answer.body is None:
+        said = _route(answer.cluster, answer.taken_off, answer.headers)
+    else:
+        said = wire.without_metadata(answer).SerializeToString()
+    entries = b"".join(
+        [
+            _entry(key, value) if len(value) <= _LONGEST_VALUE else _new_entry(key, value)
+            for key, value in answer.metadata.items()
+        ]
+    )
+    return b"".join((said, _metadata_opening(len(entries)), entries))
 
 
 @lru_cache(maxsize=1024)
@@ -112,8 +151,24 @@ def _says_nothing(rest: bytes) -> bool:
     )
 
 
-def _body(message: bytes, at: int, end: int) -> tuple[bytes, bool] | None:
-    """Of HttpBody: the bytes, and whether they are the last. None when there is more in it."""
+@lru_cache(maxsize=4096)
+def _opening(first: bytes) -> tuple[int, int, int]:
+    """Of a message with HttpHeaders, by its first bytes: where what is in their HeaderMap begins and ends, and where
+    they end. Zeros when that is not to be seen there. Their sizes hardly differ, so few are worked out."""
+    size, at = _long_size(first, 1, len(first))
+    end = at + size
+    if first[at : at + 1] != bytes((_FIRST,)):
+        return 0, 0, 0
+    map_size, map_start = _long_size(first, at + 1, len(first))
+    map_end = map_start + map_size
+    return (map_start, map_end, end) if map_end <= end else (0, 0, 0)
+
+
+def _body(message: bytes) -> tuple[bytes, bool] | None:
+    """Of a message with HttpBody: the bytes, and whether they are the last. None when there is more in it."""
+    at, end = _span(message, 1, len(message))
+    if not at or (end != len(message) and not _says_nothing(message[end:])):
+        return None
     data = b""
     if at < end and message[at] == _FIRST:
         start, at = _span(message, at + 1, end)
@@ -140,52 +195,61 @@ def _span(message: bytes, at: int, end: int) -> tuple[int, int]:
     size = message[at]
     at += 1
     if size > 0x7F:
-        size &= 0x7F
-        for shift in (7, 14, 21, 28):
-            if at >= end:
-                return 0, 0
-            byte = message[at]
+        if at < end and message[at] < 0x80:
+            size += (message[at] << 7) - 0x80
             at += 1
-            size |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
         else:
-            return 0, 0
+            size, at = _long_size(message, at - 1, end)
     return (at, at + size) if at + size <= end else (0, 0)
 
 
-def _metadata(values: Mapping[str, str]) -> bytes:
-    """As `ProcessingResponse.dynamic_metadata`: a Struct that has one Struct, of strings, by our name."""
-    entries = b"".join(
-        [
-            _entry(key, value) if len(value) <= _LONGEST_VALUE else _new_entry(key, value)
-            for key, value in values.items()
-        ]
-    )
-    return _field(b"\x42", _field(b"\x0a", _NAME + _field(b"\x12", _field(b"\x2a", entries))))
+def _long_size(message: bytes, at: int, end: int) -> tuple[int, int]:
+    """A length of up to five bytes, and where it ends; one that is beyond every message when it does not end."""
+    size = 0
+    for shift, byte in zip((0, 7, 14, 21, 28), message[at : min(at + 5, end)], strict=False):
+        at += 1
+        size |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return size, at
+    return 1 << 35, at
+
+
+@lru_cache(maxsize=4096)
+def _metadata_opening(size: int) -> bytes:
+    """What stands before the entries, of `size` bytes together, in `ProcessingResponse.dynamic_metadata`: a Struct that
+    has one Struct, of strings, by our name."""
+    struct = _head(b"\x2a", size)
+    value = _head(b"\x12", len(struct) + size) + struct
+    entry = _head(b"\x0a", len(_NAME) + len(value) + size) + _NAME + value
+    return _head(b"\x42", len(entry) + size) + entry
 
 
 def _new_entry(key: str, value: str) -> bytes:
     """Of Struct.fields: the key, and a Value that is a string."""
-    return _field(b"\x0a", _field(b"\x0a", key.encode()) + _field(b"\x12", _field(b"\x1a", value.encode())))
+    data = value.encode()
+    return _entry_opening(key, len(data)) + data
 
 
 _entry = lru_cache(maxsize=4096)(_new_entry)
 
 
-def _field(tag: bytes, data: bytes) -> bytes:
-    """`data` with its tag and length before it."""
-    size = len(data)
-    if size < 0x80:
-        return b"%b%c%b" % (tag, size, data)
-    if size < 0x4000:
-        return b"%b%c%c%b" % (tag, size & 0x7F | 0x80, size >> 7, data)
-    length = bytearray()
+@lru_cache(maxsize=4096)
+def _entry_opening(key: str, size: int) -> bytes:
+    """What stands before a value of `size` bytes."""
+    name = key.encode()
+    string = _head(b"\x1a", size)
+    value = _head(b"\x0a", len(name)) + name + _head(b"\x12", len(string) + size) + string
+    return _head(b"\x0a", len(value) + size) + value
+
+
+def _head(tag: bytes, size: int) -> bytes:
+    """What stands before the data of a field that are `size` bytes."""
+    head = bytearray(tag)
     while size > 0x7F:
-        length.append(size & 0x7F | 0x80)
+        head.append(size & 0x7F | 0x80)
         size >>= 7
-    length.append(size)
-    return b"".join((tag, length, data))
+    head.append(size)
+    return bytes(head)
 
 
-_NAME: Final = _field(b"\x0a", NAMESPACE.encode())
+_NAME: Final = _head(b"\x0a", len(NAMESPACE)) + NAMESPACE.encode()

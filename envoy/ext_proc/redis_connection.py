@@ -52,17 +52,17 @@ class RedisConnection:
         self._reader = reader
         self._writer = writer
         self._asked: deque[asyncio.Future[Reply]] = deque()
-        self._lost: Exception | None = None
+        self.lost: Exception | None = None  # why, once it is
 
     async def ask(self, *command: bytes) -> Reply:
         """The answer to a command."""
-        if self._lost is not None:
-            raise ConnectionError("the connection is lost") from self._lost
+        if self.lost is not None:
+            raise ConnectionError("the connection is lost") from self.lost
         return await self._send(command)
 
     def tell(self, *command: bytes) -> None:
         """Sends a command whose answer is for nobody."""
-        if self._lost is None:
+        if self.lost is None:
             self._send(command).cancel()
 
     async def begin(self, commands: Iterable[tuple[bytes, ...]]) -> Refused | None:
@@ -95,17 +95,17 @@ class RedisConnection:
                 silent = False
                 self._deliver(await self._answer(head))
         except Exception as error:
-            if self._lost is not None:
-                raise self._lost from error
+            if self.lost is not None:
+                raise self.lost from error
             raise
         finally:
             self.lose(ConnectionError("closed"))
 
     def lose(self, reason: Exception) -> None:
         """Ends the connection at once."""
-        if self._lost is not None:
+        if self.lost is not None:
             return
-        self._lost = reason
+        self.lost = reason
         self._writer.transport.abort()
         for asked in self._asked:
             if not asked.done():

@@ -62,15 +62,14 @@ class RedisLink:
         connection = self._connection
         if connection is None:
             raise UnavailableError("not connected")
+        late = TimeoutError(f"no answer within {self._timeout:g} s")
+        timer = asyncio.get_running_loop().call_later(self._timeout, connection.lose, late)
         try:
-            async with asyncio.timeout(self._timeout):
-                return await connection.ask(*command)
-        except TimeoutError as error:
-            late = TimeoutError(f"no answer within {self._timeout:g} s")
-            connection.lose(late)
-            raise self._unavailable(late) from error
+            return await connection.ask(*command)
         except OSError as error:
-            raise self._unavailable(error) from error
+            raise self._unavailable(late if connection.lost is late else error) from error
+        finally:
+            timer.cancel()
 
     def tell(self, *command: bytes) -> bool:
         """Sends a command whose answer is for nobody; whether there is a connection for it."""

@@ -18,7 +18,9 @@ from support.filter import body_message, headers_message
 
 LIMIT = 300
 
-TEXTS = st.text(max_size=8) | st.sampled_from(["x" * 127, "x" * 128, "é" * 300, ":path", "content-length", "99"])
+TEXTS = st.text(max_size=8) | st.sampled_from(
+    ["x" * 127, "x" * 128, "é" * 300, ":path", "content-length", "x-request-id", "99"]
+)
 BYTES = st.binary(max_size=40) | st.sampled_from([b"", b"\xff", b"y" * 127, b"y" * 128, b"z" * 20_000])
 HEADER_VALUES = st.builds(
     lambda key, value, raw_value: base_pb2.HeaderValue(key=key, value=value, raw_value=raw_value),
@@ -99,6 +101,27 @@ def test_any_sequence_of_messages_makes_the_same_request_either_way(sequence: li
         assert outcome(reader.take, ours, message) == expected
 
 
+# What Envoy sends, and the bytes of a header that differs with each request, also where they are none.
+CHANGING = b"\n\x13\n\x0econtent-length\x1a\x0142"
+NAMES = st.sampled_from([":path", "content-length", "x-request-id", "traceparent", "x-session-id"]) | TEXTS
+VALUES = BYTES | st.sampled_from([b"1", b"42", b"9" * 127, b"9" * 200, CHANGING, CHANGING + b"2", b"x" + CHANGING[:-1]])
+
+
+@given(st.lists(st.tuples(NAMES, VALUES), max_size=8), st.integers(0, 300), st.integers(0, 255), st.booleans())
+def test_headers_that_change_are_told_from_bytes_that_look_like_them(
+    headers: list[tuple[str, bytes]], at: int, byte: int, changed: bool
+) -> None:
+    values = [base_pb2.HeaderValue(key=name, raw_value=value) for name, value in headers]
+    part = ext_proc.HttpHeaders(headers=base_pb2.HeaderMap(headers=values), end_of_stream=True)
+    data = bytearray(ext_proc.ProcessingRequest(request_headers=part).SerializeToString())
+    if changed and at < len(data):
+        data[at] = byte
+    reader = raw.Reader()
+    expected = outcome(by_protobuf, Exchange(LIMIT), bytes(data))
+    for _ in range(2):
+        assert outcome(reader.take, Exchange(LIMIT), bytes(data)) == expected
+
+
 METADATA = st.dictionaries(
     TEXTS, TEXTS | st.sampled_from(["", "d" * 63, "d" * 64, "d" * 130, "d" * 20_000]), max_size=6
 )
@@ -127,6 +150,7 @@ def test_any_answer_is_the_same_message_either_way(answer: Answer) -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raw, "_MOST_HEADERS", 10)
+    monkeypatch.setattr(raw, "_MOST_RUNS", 7)
     reader = raw.Reader()
     for n in range(50):
         message = headers_message({"x": str(n), "long": "y" * 300}, end=True)
@@ -134,6 +158,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(request, HttpRequest)
         assert request.headers["x"] == str(n)
         assert len(reader._headers) <= 10
+        assert len(reader._runs) <= 7
 
 
 def test_the_usual_messages_are_read_without_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:

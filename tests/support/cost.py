@@ -121,8 +121,7 @@ def _transport(parts: Sequence[bytes]) -> Callable[[], object]:
         def take(self, message: bytes) -> None:
             self._taken += 1
             if self._taken == len(parts):
-                self._call.send(answer)
-                self._call.finish()
+                self._call.answer(answer)
 
         def half_close(self) -> None:
             pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import h2.config
 import h2.connection
@@ -12,9 +12,11 @@ import h2.events
 import h2.settings
 
 from ext_proc.http2 import fields, frames
-from ext_proc.http2.connection import Connection, DataArrived, Event, Limits, RequestStarted
+from ext_proc.http2.connection import Connection, Limits
+from ext_proc.http2.fields import Head
 from ext_proc.http2.frames import ErrorCode
 from ext_proc.http2.grpc import GrpcConnection, Method
+from ext_proc.http2.stream import Stream
 
 REQUEST = (
     (":method", "POST"),
@@ -29,10 +31,88 @@ NO_TABLE = b"\x20"
 OPENING = frames.PREFACE + frames.settings(())
 
 
-def opened(limits: Limits | None = None) -> Connection:
+class RequestStarted(NamedTuple):
+    stream_id: int
+    head: Head
+    ended: bool
+
+
+class DataArrived(NamedTuple):
+    stream_id: int
+    data: bytes
+    ended: bool
+
+
+class StreamReset(NamedTuple):
+    stream_id: int
+    code: int
+
+
+Event = RequestStarted | DataArrived | StreamReset
+
+
+class Recorded:
+    """A connection above which is nothing but a list of what it was told, in order; answers are the test's to give."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._events: list[Event] = []
+        self._begun: dict[int, Stream] = {}
+        self.connection = Connection(limits or Limits(), self._begin, 0.0)
+        self.take_output = self.connection.take_output
+        self.drain = self.connection.drain
+
+    def receive(self, data: bytes, now: float = 0.0) -> list[Event]:
+        self._events = []
+        self.connection.receive(data, now)
+        return self._events
+
+    def close(self) -> list[Event]:
+        self._events = []
+        self.connection.close()
+        return self._events
+
+    @property
+    def is_over(self) -> bool:
+        return self.connection.is_over
+
+    def send_headers(self, stream_id: int, block: bytes) -> None:
+        self.connection.send_headers(self._begun[stream_id], block)
+
+    def send_data(self, stream_id: int, data: bytes) -> None:
+        self.connection.send_data(self._begun[stream_id], data)
+
+    def end(self, stream_id: int, trailers: bytes) -> None:
+        self.connection.end(self._begun[stream_id], trailers)
+
+    def send_whole(self, stream_id: int, head: bytes, data: bytes, trailers: bytes) -> None:
+        first, last = frames.fields_frame(head, end_stream=False), frames.fields_frame(trailers, end_stream=True)
+        self.connection.send_whole(self._begun[stream_id], first, data, last)
+
+    def _begin(self, stream: Stream, head: Head, ended: bool) -> None:
+        self._begun[stream.id] = stream
+        self._events.append(RequestStarted(stream.id, head, ended))
+        stream.inbound = _Recording(self, stream.id)
+
+    def told(self, event: Event) -> None:
+        self._events.append(event)
+
+
+class _Recording:
+    def __init__(self, recorded: Recorded, stream_id: int) -> None:
+        self._recorded = recorded
+        self._stream_id = stream_id
+
+    def take(self, data: bytes, ended: bool, /) -> None:
+        self._recorded.told(DataArrived(self._stream_id, data, ended))
+
+    def reset(self, code: int, /) -> None:
+        self._recorded.told(StreamReset(self._stream_id, code))
+
+
+def opened(limits: Limits | None = None) -> Recorded:
     """A connection whose client has said its first words; what they led to is taken off."""
-    connection = Connection(limits or Limits(), 0.0)
-    assert connection.receive(OPENING, 0.0) == []
+    connection = Recorded(limits)
+    assert connection.receive(OPENING) == []
     connection.take_output()
     return connection
 
@@ -83,7 +163,7 @@ class Pair:
     """A client of the h2 library and a connection of ours, which hand each other their bytes in pieces of `step`."""
 
     def __init__(self, limits: Limits | None = None, *, window: int = 65_535, step: int = 1 << 16) -> None:
-        self.server = Connection(limits or Limits(), 0.0)
+        self.server = Recorded(limits)
         self.client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True, header_encoding="utf-8"))
         self.client.local_settings = h2.settings.Settings(
             client=True, initial_values={h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window}

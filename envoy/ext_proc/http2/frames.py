@@ -8,12 +8,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD_BYTES: Final = 9
 
-_HEAD: Final = struct.Struct(">BHBBI")  # the length in two parts
+_HEAD: Final = struct.Struct(">IBI")  # length and kind in one, flags, stream
 
 DATA: Final = 0x0
 HEADERS: Final = 0x1
@@ -83,8 +83,26 @@ class StreamError(Exception):
 
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes | memoryview) -> bytes:
-    head = (len(payload) << 16 | kind << 8 | flags) << 32 | stream_id
-    return b"".join((head.to_bytes(HEAD_BYTES, "big"), payload))
+    return b"".join((opening(kind, flags, len(payload)), stream_id.to_bytes(4, "big"), payload))
+
+
+def opening(kind: int, flags: int, size: int) -> bytes:
+    """A frame up to the number of its stream, which is four bytes; after them comes the payload, of `size` bytes."""
+    return (size << 16 | kind << 8 | flags).to_bytes(5, "big")
+
+
+class FieldsFrame(NamedTuple):
+    """A HEADERS frame that can be sent on any stream: its opening, and a block that is whole."""
+
+    opening: bytes
+    block: bytes
+
+
+def fields_frame(block: bytes, *, end_stream: bool) -> FieldsFrame:
+    """Of a block that fits into a frame of any peer."""
+    if len(block) > DEFAULT_FRAME_SIZE:
+        raise ValueError(f"a block of {len(block)} bytes is not for one frame")
+    return FieldsFrame(opening(HEADERS, END_HEADERS | (END_STREAM if end_stream else 0), len(block)), block)
 
 
 def settings(values: Iterable[tuple[int, int]]) -> bytes:
@@ -175,24 +193,30 @@ class FrameReader:
             self._parts.clear()
         at, end = 0, len(data)
         if not self._begun:
-            if not PREFACE.startswith(data[: len(PREFACE)]):
-                raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "no HTTP/2 preface")
-            if end >= len(PREFACE):
-                self._begun = True
-                self._need = HEAD_BYTES
-                at = len(PREFACE)
-        while self._begun and end - at >= HEAD_BYTES:
-            high, low, kind, flags, stream_id = _HEAD.unpack_from(data, at)
-            length = high << 16 | low
-            if length > self._most:
-                raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "a frame larger than we allow")
+            at = self._take_preface(data)
+        most, unpack, stream_bits = self._most, _HEAD.unpack_from, MOST_STREAM_ID
+        last = end - HEAD_BYTES if self._begun else -1
+        while at <= last:
+            size_and_kind, flags, stream_id = unpack(data, at)
             start = at + HEAD_BYTES
-            if end - start < length:
+            next_at = start + (size_and_kind >> 8)
+            if next_at - start > most:
+                raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "a frame larger than we allow")
+            if next_at > end:
                 break
-            at = start + length
-            yield kind, flags, stream_id & MOST_STREAM_ID, data[start:at]
+            yield size_and_kind & 0xFF, flags, stream_id & stream_bits, data[start:next_at]
+            at = next_at
         self._have = end - at
         if self._have:
             self._parts.append(data[at:])
-        if self._begun:
-            self._need = HEAD_BYTES + (int.from_bytes(data[at : at + 3], "big") if self._have >= HEAD_BYTES else 0)
+            if self._begun:
+                self._need = HEAD_BYTES + (int.from_bytes(data[at : at + 3], "big") if at <= last else 0)
+
+    def _take_preface(self, data: bytes) -> int:
+        """Where the frames begin."""
+        if not PREFACE.startswith(data[: len(PREFACE)]):
+            raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "no HTTP/2 preface")
+        if len(data) < len(PREFACE):
+            return 0
+        self._begun = True
+        return len(PREFACE)

@@ -13,9 +13,13 @@ from enum import IntEnum
 from typing import Final, Protocol
 from urllib.parse import quote
 
+import msgspec
+
 from ext_proc.http2 import fields
-from ext_proc.http2.connection import Connection, DataArrived, Limits, RequestStarted
+from ext_proc.http2.connection import Connection, Limits
 from ext_proc.http2.fields import Head
+from ext_proc.http2.frames import fields_frame
+from ext_proc.http2.stream import Stream
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +72,8 @@ Later = Callable[[float, Callable[[], None]], Timer]
 
 _HEADERS: Final = fields.block([(":status", "200"), ("content-type", "application/grpc")])
 _OK: Final = fields.block([("grpc-status", "0")])
+_HEADERS_FRAME: Final = fields_frame(_HEADERS, end_stream=False)
+_OK_FRAME: Final = fields_frame(_OK, end_stream=True)
 _NOT_POST: Final = fields.block([(":status", "405"), ("allow", "POST")])
 _NOT_GRPC: Final = fields.block([(":status", "415")])
 
@@ -81,56 +87,126 @@ def _trailers(status: Status, why: str) -> bytes:
     return fields.block(told)
 
 
-class Call:
-    """How a method answers. After it is finished, or over, nothing more is sent."""
+class Call(msgspec.Struct, eq=False):
+    """How a method answers. After it is finished, or over, nothing more is sent.
 
-    __slots__ = ("_answering", "_owner", "_stream_id", "deadline", "messages", "receiver")
+    grpc: whose call it is; None when it is over.
+    receiver: who answers, from when the method has been called until the call is over.
+    messages: reads them where they do not come one to a frame.
+    """
 
-    def __init__(self, owner: GrpcConnection, stream_id: int, most_message_bytes: int) -> None:
-        self._owner: GrpcConnection | None = owner
-        self._stream_id = stream_id
-        self._answering = False
-        self.messages = MessageReader(most_message_bytes)
-        self.deadline: Timer | None = None
-        self.receiver: Receiver | None = None
+    grpc: GrpcConnection | None
+    stream: Stream
+    is_answering: bool = False
+    receiver: Receiver | None = None
+    messages: MessageReader | None = None
+    deadline: Timer | None = None
 
     @property
     def is_over(self) -> bool:
-        return self._owner is None
+        return self.grpc is None
 
     def send(self, message: bytes) -> None:
-        if self._owner is not None:
-            http2 = self._begin(self._owner)
-            http2.send_data(self._stream_id, b"\x00" + len(message).to_bytes(4, "big") + message)
+        if self.grpc is not None:
+            self._begin(self.grpc).send_data(self.stream, _framed(message))
+
+    def answer(self, message: bytes) -> None:
+        """`send` and `finish` in one."""
+        grpc = self.grpc
+        if grpc is None:
+            return
+        if self.is_answering:
+            self.send(message)
+            self.finish()
+            return
+        self.close()
+        grpc.http2.send_whole(self.stream, _HEADERS_FRAME, _framed(message), _OK_FRAME)
+        grpc.wake()
 
     def finish(self, status: Status = Status.OK, why: str = "") -> None:
-        owner = self._owner
-        if owner is None:
+        grpc = self.grpc
+        if grpc is None:
             return
         self.close()
         if status is Status.OK:
-            self._begin(owner).end(self._stream_id, _OK)
+            self._begin(grpc).end(self.stream, _OK)
         else:
             trailers = _trailers(status, why)
-            owner.http2.end(self._stream_id, trailers if self._answering else _HEADERS + trailers)
-            owner.wake()
+            grpc.http2.end(self.stream, trailers if self.is_answering else _HEADERS + trailers)
+            grpc.wake()
 
     def close(self) -> None:
         """Takes and sends nothing more."""
-        if self._owner is not None:
-            self._owner.forget(self._stream_id)
-            self._owner = None
+        self.grpc = None
         self.receiver = None  # which has the call: so neither waits for the garbage collector
         if self.deadline is not None:
             self.deadline.cancel()
             self.deadline = None
 
-    def _begin(self, owner: GrpcConnection) -> Connection:
-        if not self._answering:
-            self._answering = True
-            owner.http2.send_headers(self._stream_id, _HEADERS)
-        owner.wake()
-        return owner.http2
+    def _begin(self, grpc: GrpcConnection) -> Connection:
+        if not self.is_answering:
+            self.is_answering = True
+            grpc.http2.send_headers(self.stream, _HEADERS)
+        grpc.wake()
+        return grpc.http2
+
+    # --- what its stream tells -------------------------------------------------------------------------------------
+
+    def take(self, data: bytes, ended: bool, /) -> None:
+        grpc, receiver = self.grpc, self.receiver
+        if grpc is None or receiver is None:
+            return
+        size = len(data) - _PREFIX_BYTES
+        try:
+            # The usual case: just one message, whole. Its prefix is a flag, which is 0, and its length.
+            if (
+                self.messages is None
+                and 0 <= size <= grpc.most
+                and data.startswith(size.to_bytes(_PREFIX_BYTES, "big"))
+            ):
+                receiver.take(data[_PREFIX_BYTES:])
+            elif data:
+                self._take_pieces(receiver, data, grpc.most)
+            if ended and self.grpc is not None:
+                if self.messages is not None:
+                    self.messages.end()
+                receiver.half_close()
+        except Exception as error:
+            self.fail(error)
+            receiver.end()
+
+    def _take_pieces(self, receiver: Receiver, data: bytes, most: int) -> None:
+        if self.messages is None:
+            self.messages = MessageReader(most)
+        for message in self.messages.take(data):
+            receiver.take(message)
+            if self.is_over:
+                return
+
+    def reset(self, code: int, /) -> None:
+        receiver = self.receiver
+        self.close()
+        if receiver is not None:
+            receiver.end()
+
+    def expire(self) -> None:
+        receiver = self.receiver
+        self.finish(Status.DEADLINE_EXCEEDED, "the deadline has passed")
+        if receiver is not None:
+            receiver.end()
+
+    def fail(self, error: Exception) -> None:
+        """A fault of the server's own is not told in detail: its text may quote the request."""
+        if isinstance(error, StatusError):
+            self.finish(error.status, str(error))
+        else:
+            _log.error("internal error in a call error=%s", type(error).__name__)
+            self.finish(Status.INTERNAL, "internal error")
+
+
+def _framed(message: bytes) -> bytes:
+    """With its prefix: a flag, which is 0, and its length."""
+    return len(message).to_bytes(_PREFIX_BYTES, "big") + message
 
 
 Method = Callable[[Call], Receiver]
@@ -215,94 +291,46 @@ class GrpcConnection:
         now: float,
     ) -> None:
         """`wake` is called whenever there is something to write; it must not write at once."""
-        self.http2 = Connection(limits, now)
+        self.http2 = Connection(limits, self._begin, now)
         self.wake = wake
+        self.most = most_message_bytes
         self._methods = methods
-        self._most = most_message_bytes
         self._later = later
-        self._calls: dict[int, Call] = {}
 
     def receive(self, data: bytes, now: float) -> None:
         """Takes bytes of the client; what there is to write is then `http2.take_output()`."""
-        for event in self.http2.receive(data, now):
-            if isinstance(event, DataArrived):
-                call = self._calls.get(event.stream_id)
-                if call is not None and call.receiver is not None:
-                    self._take(call, call.receiver, event)
-            elif isinstance(event, RequestStarted):
-                self._start(event)
-            else:
-                self._end(event.stream_id)
+        self.http2.receive(data, now)
 
     def close(self) -> None:
         """Ends all calls: nobody is there any more, or nobody is to be served."""
         self.http2.close()
-        for stream_id in list(self._calls):
-            self._end(stream_id)
 
-    def forget(self, stream_id: int) -> None:
-        self._calls.pop(stream_id, None)
-
-    def _start(self, request: RequestStarted) -> None:
-        stream_id, head = request.stream_id, request.head
+    def _begin(self, stream: Stream, head: Head, ended: bool) -> None:
         if head.method != "POST":
-            self.http2.end(stream_id, _NOT_POST)
+            self.http2.end(stream, _NOT_POST)
             return
         if not head.fields.get("content-type", "").startswith("application/grpc"):
-            self.http2.end(stream_id, _NOT_GRPC)
+            self.http2.end(stream, _NOT_GRPC)
             return
-        call = self._calls[stream_id] = Call(self, stream_id, self._most)
+        call = stream.inbound = Call(self, stream)
         try:
-            self._begin(call, head)
-            if request.ended and call.receiver is not None and not call.is_over:
-                call.receiver.half_close()
+            receiver = self._called(call, head)
         except Exception as error:
-            _fail(call, error)
+            call.fail(error)
+            return
+        if call.grpc is not None:
+            call.receiver = receiver
+            if ended:
+                call.take(b"", True)
 
-    def _begin(self, call: Call, head: Head) -> None:
+    def _called(self, call: Call, head: Head) -> Receiver:
         method = self._methods.get(head.path)
         if method is None:
             raise StatusError(Status.UNIMPLEMENTED, "there is no such method")
         timeout = head.fields.get("grpc-timeout")
         if timeout is not None:
-            call.deadline = self._later(_seconds(timeout), lambda: self._expire(call))
-        call.receiver = method(call)
-
-    def _take(self, call: Call, receiver: Receiver, event: DataArrived) -> None:
-        try:
-            for message in call.messages.take(event.data):
-                receiver.take(message)
-                if call.is_over:
-                    return
-            if event.ended:
-                call.messages.end()
-                receiver.half_close()
-        except Exception as error:
-            _fail(call, error)
-            receiver.end()
-
-    def _expire(self, call: Call) -> None:
-        receiver = call.receiver
-        call.finish(Status.DEADLINE_EXCEEDED, "the deadline has passed")
-        if receiver is not None:
-            receiver.end()
-
-    def _end(self, stream_id: int) -> None:
-        call = self._calls.get(stream_id)
-        if call is not None:
-            receiver = call.receiver
-            call.close()
-            if receiver is not None:
-                receiver.end()
-
-
-def _fail(call: Call, error: Exception) -> None:
-    """A fault of the server's own is not told in detail: its text may quote the request."""
-    if isinstance(error, StatusError):
-        call.finish(error.status, str(error))
-    else:
-        _log.error("internal error in a call error=%s", type(error).__name__)
-        call.finish(Status.INTERNAL, "internal error")
+            call.deadline = self._later(_seconds(timeout), call.expire)
+        return method(call)
 
 
 def _seconds(timeout: str) -> float:

@@ -33,4 +33,4 @@ class Patience:
 
     def earn(self) -> None:
         """We have sent data, for which frames in return are due."""
-        self._left = min(AT_ONCE, self._left + 2)
+        self._left += 2  # more than it holds is taken off when something is spent

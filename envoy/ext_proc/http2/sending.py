@@ -1,32 +1,17 @@
 """What a server writes: frames at once, and data as far as the peer's windows allow (RFC 9113, section 6.9).
 
-Knows of streams only what they have to send.
+Of a stream it knows only what is to be sent.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from ext_proc.http2 import frames
-from ext_proc.http2.frames import DATA, MOST_WINDOW, ErrorCode, ProtocolError, StreamError
+from ext_proc.http2.frames import DATA, MOST_WINDOW, ErrorCode, FieldsFrame, ProtocolError, StreamError
 from ext_proc.http2.patience import Patience
-
-
-@dataclass(slots=True, eq=False)
-class Outbound:
-    """One stream's way out. `waiting` is data that found no window; `trailers` come after it, and then it is over."""
-
-    window: int
-    waiting: deque[memoryview] = field(default_factory=deque)
-    trailers: bytes | None = None
-    is_open: bool = True
-
-    @property
-    def is_over(self) -> bool:
-        """Whether all has been written that ever will be."""
-        return not self.is_open and not self.waiting
+from ext_proc.http2.stream import Stream
 
 
 class Sender:
@@ -34,11 +19,11 @@ class Sender:
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
-        self._out: list[bytes] = []
-        self._blocked: dict[int, Outbound] = {}
+        self._out: list[bytes | memoryview] = []
+        self._blocked: dict[int, Stream] = {}
         self._window = frames.DEFAULT_WINDOW
-        self._stream_window = frames.DEFAULT_WINDOW
         self._frame_size = frames.DEFAULT_FRAME_SIZE
+        self.stream_window = frames.DEFAULT_WINDOW  # of a stream that begins
 
     def write(self, written: bytes) -> None:
         """A frame that no window holds up."""
@@ -50,59 +35,71 @@ class Sender:
         self._out.clear()
         return out
 
-    def new_stream(self) -> Outbound:
-        return Outbound(self._stream_window)
-
     def forget(self, stream_id: int) -> None:
         """Of a stream that was reset."""
         self._blocked.pop(stream_id, None)
 
-    def forget_all(self) -> None:
-        self._blocked.clear()
+    def headers(self, stream: Stream, block: bytes) -> None:
+        self._out.append(frames.headers(stream.id, block, self._frame_size, end_stream=False))
 
-    def headers(self, stream_id: int, block: bytes) -> None:
-        self._out.append(frames.headers(stream_id, block, self._frame_size, end_stream=False))
-
-    def data(self, stream_id: int, stream: Outbound, data: bytes) -> None:
+    def data(self, stream: Stream, data: bytes) -> None:
         size = len(data)
         if not stream.waiting and size <= self._frame_size and size <= stream.window and size <= self._window:
-            self._write_data(stream_id, stream, data)
+            self._write_data(stream, data)
         else:
+            if stream.waiting is None:
+                stream.waiting = deque()
             stream.waiting.append(memoryview(data))
-            self._go_on(stream_id, stream)
+            self._go_on(stream, stream.waiting)
 
-    def end(self, stream_id: int, stream: Outbound, trailers: bytes) -> None:
+    def end(self, stream: Stream, trailers: bytes) -> None:
         """After all data that was given."""
         stream.is_open = False
         if stream.waiting:
             stream.trailers = trailers
         else:
-            self._write_trailers(stream_id, trailers)
+            self._write_trailers(stream, trailers)
+
+    def whole(self, stream: Stream, head: FieldsFrame, data: bytes, trailers: FieldsFrame) -> None:
+        """An answer in one: `headers`, `data` and `end`."""
+        size = len(data)
+        if size > self._frame_size or size > stream.window or size > self._window:
+            self.headers(stream, head.block)
+            self.data(stream, data)
+            self.end(stream, trailers.block)
+            return
+        stream.is_open = False
+        stream.window -= size
+        self._window -= size
+        self._patience.earn()
+        number = stream.id.to_bytes(4, "big")
+        opening = frames.opening(DATA, 0, size)
+        self._out += (head.opening, number, head.block, opening, number, data, trailers.opening, number, trailers.block)
 
     # --- what the peer allows --------------------------------------------------------------------------------------
 
     def allow_frames(self, size: int) -> None:
         self._frame_size = size
 
-    def allow_streams(self, window: int, streams: Iterable[Outbound]) -> None:
+    def allow_streams(self, window: int, streams: Iterable[Stream]) -> None:
         """SETTINGS_INITIAL_WINDOW_SIZE, which changes the windows of `streams` too; they may become negative (section
         6.9.2)."""
-        more = window - self._stream_window
-        self._stream_window = window
+        more = window - self.stream_window
+        self.stream_window = window
         for stream in streams:
             stream.window += more
             if stream.window > MOST_WINDOW:
                 raise ProtocolError(ErrorCode.FLOW_CONTROL_ERROR, "SETTINGS_INITIAL_WINDOW_SIZE overflows a window")
 
-    def allow_stream(self, stream_id: int, stream: Outbound, increment: int) -> None:
+    def allow_stream(self, stream: Stream, increment: int) -> None:
         """WINDOW_UPDATE of a stream."""
         if not increment:
-            raise StreamError(stream_id, ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
+            raise StreamError(stream.id, ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
         stream.window += increment
         if stream.window > MOST_WINDOW:
-            raise StreamError(stream_id, ErrorCode.FLOW_CONTROL_ERROR, "a stream's window above 2^31-1")
-        if stream_id in self._blocked:
-            self._go_on(stream_id, stream)
+            raise StreamError(stream.id, ErrorCode.FLOW_CONTROL_ERROR, "a stream's window above 2^31-1")
+        if stream.id in self._blocked and stream.waiting:
+            self._go_on(stream, stream.waiting)
 
     def allow(self, increment: int) -> None:
         """WINDOW_UPDATE of the connection."""
@@ -112,37 +109,37 @@ class Sender:
         if self._window > MOST_WINDOW:
             raise ProtocolError(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window above 2^31-1")
 
-    def go_on(self) -> list[int]:
+    def go_on(self) -> list[Stream]:
         """Sends what waited for what is allowed now; returns the streams that had to wait until then."""
         tried = []
-        for stream_id, stream in list(self._blocked.items()):
+        for stream in list(self._blocked.values()):
             if self._window <= 0:
                 break
-            self._go_on(stream_id, stream)
-            tried.append(stream_id)
+            if stream.waiting:
+                self._go_on(stream, stream.waiting)
+            tried.append(stream)
         return tried
 
-    def _go_on(self, stream_id: int, stream: Outbound) -> None:
-        waiting = stream.waiting
+    def _go_on(self, stream: Stream, waiting: deque[memoryview]) -> None:
         while waiting:
             room = min(stream.window, self._window, self._frame_size)
             if room <= 0:
-                self._blocked[stream_id] = stream
+                self._blocked[stream.id] = stream
                 return
             data = waiting.popleft()
             if len(data) > room:
                 waiting.appendleft(data[room:])
                 data = data[:room]
-            self._write_data(stream_id, stream, data)
-        self._blocked.pop(stream_id, None)
+            self._write_data(stream, data)
+        self._blocked.pop(stream.id, None)
         if stream.trailers is not None:
-            self._write_trailers(stream_id, stream.trailers)
+            self._write_trailers(stream, stream.trailers)
 
-    def _write_data(self, stream_id: int, stream: Outbound, data: bytes | memoryview) -> None:
+    def _write_data(self, stream: Stream, data: bytes | memoryview) -> None:
         stream.window -= len(data)
         self._window -= len(data)
         self._patience.earn()
-        self._out.append(frames.frame(DATA, 0, stream_id, data))
+        self._out.append(frames.frame(DATA, 0, stream.id, data))
 
-    def _write_trailers(self, stream_id: int, trailers: bytes) -> None:
-        self._out.append(frames.headers(stream_id, trailers, self._frame_size, end_stream=True))
+    def _write_trailers(self, stream: Stream, trailers: bytes) -> None:
+        self._out.append(frames.headers(stream.id, trailers, self._frame_size, end_stream=True))

@@ -5,12 +5,27 @@ from __future__ import annotations
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ext_proc.http2 import fields, frames
-from ext_proc.http2.connection import Connection, DataArrived, Limits, RequestStarted, StreamReset
+from ext_proc.http2.connection import Limits
 from ext_proc.http2.frames import ErrorCode, frame
 from ext_proc.http2.patience import AT_ONCE
-from support.http2 import OPENING, REQUEST, data, farewell, opened, request, resets, said
+from support.http2 import (
+    OPENING,
+    REQUEST,
+    DataArrived,
+    Recorded,
+    RequestStarted,
+    StreamReset,
+    data,
+    farewell,
+    opened,
+    request,
+    resets,
+    said,
+)
 
 HEAD = fields.block([(":status", "200")])
 END = fields.block([("grpc-status", "0")])
@@ -18,7 +33,7 @@ BLOCK = fields.block(REQUEST)
 
 
 def test_the_first_frame_is_settings_that_allow_no_table_and_say_our_limits() -> None:
-    out = Connection(Limits(concurrent_streams=7, stream_window=70_000, frame_size=20_000), 0.0).take_output()
+    out = Recorded(Limits(concurrent_streams=7, stream_window=70_000, frame_size=20_000)).take_output()
     kind, flags, stream, payload = said(out)[0]
     assert (kind, flags, stream) == (frames.SETTINGS, 0, 0)
     told = dict(frames.read_settings(payload))
@@ -29,7 +44,7 @@ def test_the_first_frame_is_settings_that_allow_no_table_and_say_our_limits() ->
 
 
 def test_settings_are_acknowledged_and_pings_are_answered_with_what_they_carry() -> None:
-    connection = Connection(Limits(), 0.0)
+    connection = Recorded()
     connection.take_output()
     connection.receive(OPENING + frame(frames.PING, 0, 0, b"12345678"), 0.0)
     assert said(connection.take_output()) == [
@@ -40,7 +55,7 @@ def test_settings_are_acknowledged_and_pings_are_answered_with_what_they_carry()
 
 @pytest.mark.parametrize("step", [1, 2, 7, 1000])
 def test_bytes_may_come_in_any_pieces(step: int) -> None:
-    connection = Connection(Limits(), 0.0)
+    connection = Recorded()
     sent = OPENING + request() + data(1, b"abc") + data(1, b"de", end=True)
     events = [e for at in range(0, len(sent), step) for e in connection.receive(sent[at : at + step], 0.0)]
     assert isinstance(events[0], RequestStarted)
@@ -157,12 +172,11 @@ CONNECTION_ERRORS = {
 @pytest.mark.parametrize("name", CONNECTION_ERRORS)
 def test_faults_of_the_connection_end_it_with_the_code_that_the_rfc_says(name: str) -> None:
     sent, code = CONNECTION_ERRORS[name]
-    connection = Connection(Limits(), 0.0)
+    connection = Recorded()
     connection.receive(sent, 0.0)
     assert farewell(connection.take_output()) is code
     assert connection.is_over
     assert connection.receive(OPENING + request(9), 0.0) == []
-    connection.send_data(1, b"late")
     assert connection.take_output() == b""
 
 
@@ -271,6 +285,30 @@ def test_a_client_that_goes_on_after_the_answer_is_asked_to_stop() -> None:
     connection.take_output()
     assert connection.receive(data(1, b"x"), 0.0) == []
     assert resets(connection.take_output()) == {1: ErrorCode.NO_ERROR}
+
+
+@given(st.integers(0, 40_000), st.integers(0, 70_000), st.integers(0, 3), st.sampled_from([16_384, 30_000]))
+def test_an_answer_in_one_is_what_it_is_in_three(window: int, size: int, more: int, frame_size: int) -> None:
+    written = []
+    for in_one in (True, False):
+        connection = opened()
+        connection.receive(frames.settings([(frames.INITIAL_WINDOW_SIZE, window), (frames.MAX_FRAME_SIZE, frame_size)]))
+        connection.receive(request(1) + request(3, end=True))
+        connection.take_output()
+        out = b""
+        for stream_id in (1, 3):
+            if in_one:
+                connection.send_whole(stream_id, HEAD, b"x" * size, END)
+            else:
+                connection.send_headers(stream_id, HEAD)
+                connection.send_data(stream_id, b"x" * size)
+                connection.end(stream_id, END)
+            out += connection.take_output()
+        for _ in range(more):
+            connection.receive(frames.window_update(0, 20_000) + frames.window_update(3, 20_000))
+            out += connection.take_output()
+        written.append((said(out), sorted(connection.connection._streams)))
+    assert written[0] == written[1]
 
 
 FLOODS = {
