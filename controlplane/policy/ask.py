@@ -9,21 +9,23 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from controlplane.features import Features
 from controlplane.model import Ask, Endpoint, FormatTier, HttpRequest, Refusal
-from controlplane.policy.identity import bounded_id
+from controlplane.policy.body import ABSENT, Body, Unusual, model_of, read_body
 from controlplane.policy.prompt import Prompt, read_prompt
-from controlplane.policy.settings import REQUEST_ID_HEADERS, Policy
+from controlplane.policy.sessions import session_of
+from controlplane.policy.settings import Policy
 from controlplane.policy.text import count_text, cut_data_uris, excerpt
 
 _MAX_TOKENS = 2**31 - 1
 _MAX_CHOICES = 1024
-_ABSENT = msgspec.Raw(b"null")
-
+_UNENCODED = frozenset({"", "identity"})
 _METHODS = frozenset({"POST", "PUT", "PATCH"})
 _ENDPOINTS = (
     ("/chat/completions", Endpoint.CHAT),
@@ -34,68 +36,6 @@ _ENDPOINTS = (
 )
 
 
-class Body(msgspec.Struct):
-    """The fields of all APIs that are looked at. Any type is let in; large ones that are only measured stay raw."""
-
-    model: Any = None
-    stream: Any = None
-    # prompts
-    messages: Any = None
-    prompt: Any = None
-    input: Any = None
-    instructions: Any = None
-    system: Any = None
-    tools: msgspec.Raw = _ABSENT
-    functions: msgspec.Raw = _ABSENT
-    # sampling
-    temperature: Any = None
-    top_p: Any = None
-    top_k: Any = None
-    min_p: Any = None
-    seed: Any = None
-    n: Any = None
-    best_of: Any = None
-    logprobs: Any = None
-    top_logprobs: Any = None
-    prompt_logprobs: Any = None
-    # output
-    max_completion_tokens: Any = None
-    max_tokens: Any = None
-    max_output_tokens: Any = None
-    min_tokens: Any = None
-    response_format: msgspec.Raw = _ABSENT
-    text: msgspec.Raw = _ABSENT
-    output_format: msgspec.Raw = _ABSENT
-    structured_outputs: msgspec.Raw = _ABSENT
-    guided_json: msgspec.Raw = _ABSENT
-    guided_regex: msgspec.Raw = _ABSENT
-    guided_choice: msgspec.Raw = _ABSENT
-    guided_grammar: msgspec.Raw = _ABSENT
-    json_schema: msgspec.Raw = _ABSENT
-    grammar: msgspec.Raw = _ABSENT
-    regex: msgspec.Raw = _ABSENT
-    ebnf: msgspec.Raw = _ABSENT
-    # reasoning
-    reasoning_effort: Any = None
-    reasoning: Any = None
-    thinking: Any = None
-    chat_template_kwargs: Any = None
-    # sessions: the roots of SESSION_FIELD_ROOTS
-    metadata: Any = None
-    session_params: Any = None
-    session_id: Any = None
-    conversation_id: Any = None
-    conversation: Any = None
-    user: Any = None
-    prompt_cache_key: Any = None
-
-
-class _Named(msgspec.Struct):
-    model: Any = None
-
-
-_body_decoder = msgspec.json.Decoder(Body)
-_named_decoder = msgspec.json.Decoder(_Named)
 _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -114,37 +54,29 @@ def parse(request: HttpRequest, policy: Policy, tenant: str = "", known_by: str 
     `tenant` is whom `access` found it to be from, `known_by` how.
     """
     endpoint = endpoint_of(request.method, request.path)
-    headers = request.headers
+    around = _Around(request, policy, tenant, known_by)
+    body = request.body
     if endpoint is Endpoint.MODELS or endpoint is Endpoint.OTHER:
-        return Ask(
-            endpoint=endpoint,
-            model=_model_of_unknown(request.body),
-            session=_session(headers, None, policy),
-            tenant=tenant,
-            known_by=known_by,
-            debug=_wants_debug(headers),
-            body_bytes=len(request.body),
-        )
-    encoding = headers.get("content-encoding", "").strip().lower()
-    if encoding not in {"", "identity"}:
+        return _ask_by_name(endpoint, model_of(body), None, around)
+    if request.headers.get("content-encoding", "").strip().lower() not in _UNENCODED:
         return Refusal(
             415,
             "invalid_request_error",
             "unsupported_content_encoding",
             "Request bodies must not be compressed; send it without Content-Encoding.",
         )
-    if not request.body.isascii():
+    if not body.isascii():
         try:
-            request.body.decode()
+            body.decode()
         except UnicodeDecodeError as error:
             return _unreadable(f"byte {error.start} is not valid UTF-8")
-    around = _Around(request, policy, tenant, known_by)
     try:
-        return _ask(endpoint, _body_decoder.decode(request.body), around)
+        return _ask(endpoint, read_body(endpoint, body), around)
     except (msgspec.MsgspecError, RecursionError):
         return _parse_what_python_reads(endpoint, around)
 
 
+@lru_cache(maxsize=256)
 def endpoint_of(method: str, path: str) -> Endpoint:
     """The API of a request by the end of its path, whatever stands before it."""
     bare = path.partition("?")[0].rstrip("/")
@@ -170,7 +102,7 @@ def _parse_what_python_reads(endpoint: Endpoint, around: _Around) -> Ask | Refus
         if not isinstance(value, dict):
             return _unreadable(f"it must be an object, not {_kind(value)}")
         plain = json.dumps(value, ensure_ascii=False).encode(errors="replace")
-        return _ask(endpoint, _body_decoder.decode(plain), around)
+        return _ask(endpoint, read_body(endpoint, plain), around)
     except json.JSONDecodeError as error:
         return _unreadable(f"{error.msg} at line {error.lineno}, column {error.colno}")
     except UnicodeDecodeError:  # Python tries UTF-16 and UTF-32 where there are zero bytes
@@ -212,44 +144,59 @@ def _unreadable(why: str) -> Refusal:
     return Refusal(400, "invalid_request_error", "invalid_json", f"The request body could not be read as JSON: {why}.")
 
 
-def _model_of_unknown(data: bytes) -> str | None:
-    if data[:64].lstrip()[:1] != b"{":
-        return None
-    try:
-        return _name(_named_decoder.decode(data).model)
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-
-
 # --- reading fields ------------------------------------------------------------------------------------------------
 
 
 def _ask(endpoint: Endpoint, body: Body, around: _Around) -> Ask:
+    if endpoint is Endpoint.EMBEDDINGS:
+        return _ask_by_name(endpoint, body.model, body, around)
     request, policy, tenant, known_by = around
     headers = request.headers
-    if endpoint is Endpoint.EMBEDDINGS:
-        return Ask(
-            endpoint=endpoint,
-            model=_name(body.model),
-            session=_session(headers, body, policy),
-            tenant=tenant,
-            known_by=known_by,
-            debug=_wants_debug(headers),
-            body_bytes=len(request.body),
-        )
-    rules = policy.sensitivity
-    prompt = read_prompt(endpoint, body)
+    prompt = read_prompt(body)
     preferred = headers.get("x-headrace-format", "").strip().lower()
-    preference = _tier(preferred)
-    return Ask(
+    preference = _tier(preferred) if preferred else None
+    first, last = prompt.first_user, prompt.last_user
+    rules = policy.sensitivity
+    last_user = excerpt(last, rules.head_chars, rules.tail_chars)
+    ask = Ask(
         endpoint=endpoint,
         model=_name(body.model),
         system=excerpt("\n".join(prompt.system), rules.head_chars, rules.tail_chars),
-        first_user=excerpt(prompt.first_user, rules.head_chars, rules.tail_chars),
-        last_user=excerpt(prompt.last_user, rules.head_chars, rules.tail_chars),
+        first_user=last_user if first is last else excerpt(first, rules.head_chars, rules.tail_chars),
+        last_user=last_user,
         features=_features(prompt, body, request.body),
         temperature=_number(body.temperature),
         top_p=_number(body.top_p),
+        output_cap=_output_cap(body),
+        stream=body.stream is True,
+        session=session_of(headers, body, policy.sessions),
+        tenant=tenant,
+        known_by=known_by,
+        preference=preference,
+        preference_unknown=preference is None and bool(preferred),
+        debug=_wants_debug(headers),
+        body_bytes=len(request.body),
+    )
+    return ask if body.is_usual else _with_unusual(ask, body)
+
+
+def _ask_by_name(endpoint: Endpoint, model: object, body: Body | None, around: _Around) -> Ask:
+    """Of a request that is routed by its model alone."""
+    request, policy, tenant, known_by = around
+    return Ask(
+        endpoint=endpoint,
+        model=_name(model),
+        session=session_of(request.headers, body, policy.sessions),
+        tenant=tenant,
+        known_by=known_by,
+        debug=_wants_debug(request.headers),
+        body_bytes=len(request.body),
+    )
+
+
+def _with_unusual(ask: Ask, body: Unusual) -> Ask:
+    return structs.replace(
+        ask,
         top_k=_integer(body.top_k),
         min_p=_number(body.min_p),
         seed=_integer(body.seed),
@@ -257,16 +204,7 @@ def _ask(endpoint: Endpoint, body: Body, around: _Around) -> Ask:
         structured_output=_is_structured(body),
         reasoning=_wants_reasoning(body),
         choices=min(max(1, _integer(body.n) or 1, _integer(body.best_of) or 1), _MAX_CHOICES),
-        output_cap=_output_cap(body),
         output_floor=_output_floor(body),
-        stream=body.stream is True,
-        session=_session(headers, body, policy),
-        tenant=tenant,
-        known_by=known_by,
-        preference=preference,
-        preference_unknown=preference is None and bool(preferred),
-        debug=_wants_debug(headers),
-        body_bytes=len(request.body),
     )
 
 
@@ -305,15 +243,6 @@ def _output_cap(body: Body) -> int | None:
     return None
 
 
-def _output_floor(body: Body) -> int:
-    """vLLM refuses a cap below `min_tokens`, and Anthropic's API one that is not above what thinking may take."""
-    floor = _integer(body.min_tokens) or 0
-    if isinstance(body.thinking, dict):
-        thinking = _integer(body.thinking.get("budget_tokens")) or 0
-        floor = max(floor, thinking + 1 if thinking > 0 else 0)
-    return min(max(floor, 0), _MAX_TOKENS)
-
-
 def _features(prompt: Prompt, body: Body, data: bytes) -> Features:
     """In one pass over all text. Of a body of more pieces than are looked at the raw bytes are counted, which are more
     than its text: that errs on the safe side."""
@@ -341,10 +270,19 @@ def _features(prompt: Prompt, body: Body, data: bytes) -> Features:
 
 
 def _is_null(raw: msgspec.Raw) -> bool:
-    return raw is _ABSENT or bytes(raw) == b"null"
+    return raw is ABSENT or bytes(raw) == b"null"
 
 
-def _is_structured(body: Body) -> bool:
+def _output_floor(body: Unusual) -> int:
+    """vLLM refuses a cap below `min_tokens`, and Anthropic's API one that is not above what thinking may take."""
+    floor = _integer(body.min_tokens) or 0
+    if isinstance(body.thinking, dict):
+        thinking = _integer(body.thinking.get("budget_tokens")) or 0
+        floor = max(floor, thinking + 1 if thinking > 0 else 0)
+    return min(max(floor, 0), _MAX_TOKENS)
+
+
+def _is_structured(body: Unusual) -> bool:
     for raw in (
         body.structured_outputs,
         body.guided_json,
@@ -356,7 +294,7 @@ def _is_structured(body: Body) -> bool:
         body.regex,
         body.ebnf,
     ):
-        if raw is not _ABSENT and not _is_null(raw):
+        if raw is not ABSENT and not _is_null(raw):
             return True
     for raw in (body.response_format, body.output_format):
         if not _is_null(raw) and _format_type(raw) not in {None, "text"}:
@@ -379,14 +317,14 @@ def _type_of(form: object) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-def _wants_logprobs(body: Body) -> bool:
+def _wants_logprobs(body: Unusual) -> bool:
     # A boolean in chat, a number in completions, where 0 asks for the chosen token's own.
     if body.logprobs is True or (_integer(body.logprobs) is not None):
         return True
     return any((_integer(value) or 0) > 0 for value in (body.top_logprobs, body.prompt_logprobs))
 
 
-def _wants_reasoning(body: Body) -> bool:
+def _wants_reasoning(body: Unusual) -> bool:
     if isinstance(body.reasoning_effort, str) and body.reasoning_effort not in {"none", ""}:
         return True
     match body.reasoning:
@@ -403,26 +341,7 @@ def _wants_reasoning(body: Body) -> bool:
     return False
 
 
-# --- who asks ------------------------------------------------------------------------------------------------------
-
-
-def _session(headers: Mapping[str, str], body: Body | None, policy: Policy) -> str | None:
-    """The session's id: from the first configured header that has one, else the first body field; long ones hashed."""
-    rules = policy.sessions
-    for configured in rules.headers:
-        name = configured.lower()  # as HTTP/2 sends them
-        value = headers.get(name)
-        if value and name not in REQUEST_ID_HEADERS:
-            return bounded_id(value)
-    if body is not None:
-        for path in rules.body_fields:
-            root, *rest = path.split(".")
-            found: object = getattr(body, root, None)
-            for part in rest:
-                found = found.get(part) if isinstance(found, dict) else None
-            if isinstance(found, str) and found:
-                return bounded_id(found)
-    return None
+# --- headers -------------------------------------------------------------------------------------------------------
 
 
 def _tier(name: str) -> FormatTier | None:

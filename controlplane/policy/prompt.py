@@ -1,16 +1,26 @@
-"""Gathers the prompt's text out of a decoded body, whichever API's shape it has.
+"""Gathers the prompt's text out of a body, whichever API's shape it has.
 
 Text counts once; pictures, sounds and files are counted, not measured, since their encoded bytes are not text.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from controlplane.model import Endpoint
+from controlplane.policy.body import (
+    Body,
+    Call,
+    Chat,
+    Completion,
+    Message,
+    Part,
+    Responses,
+    call_of,
+    message_of,
+    part_of,
+)
 from controlplane.policy.text import cut_data_uris
 
 # How deep content may hold content: a tool result's parts in a message's parts.
@@ -18,31 +28,22 @@ _MAX_DEPTH = 3
 # Messages and parts that are looked at. No conversation has so many, and looking at millions of empty ones, which fit
 # into a body, would take seconds.
 _MOST_PIECES = 20_000
+# The roles of messages that tell what to do with the others.
+_INSTRUCTING = ("system", "developer")
 
 
-class PromptFields(Protocol):
-    """The part of a body that holds prompt text; every field may be of any type."""
-
-    messages: Any
-    prompt: Any
-    input: Any
-    instructions: Any
-    system: Any
-
-
-@dataclass(slots=True)
-class Prompt:
+class Prompt(msgspec.Struct, gc=False):
     """What was gathered: all texts, those that tell about the task, and what is not text. `calls` are the arguments of
     tool calls in the conversation; `token_ids` counts the tokens of prompts that are given as such. Grows while
     it is read, and is not kept."""
 
-    texts: list[str] = field(default_factory=list)
-    system: list[str] = field(default_factory=list)
+    texts: list[str] = []
+    system: list[str] = []
     first_user: str = ""
     last_user: str = ""
     messages: int = 0
     images: int = 0
-    calls: list[str] = field(default_factory=list)
+    calls: list[str] = []
     token_ids: int = 0
     pieces: int = 0
     is_cut: bool = False
@@ -51,25 +52,28 @@ class Prompt:
     def take(self, pieces: list[Any]) -> list[Any]:
         """Those of the pieces that are still looked at."""
         left = _MOST_PIECES - self.pieces
-        self.is_cut = self.is_cut or len(pieces) > left
-        self.pieces += min(len(pieces), left)
-        return pieces if len(pieces) <= left else pieces[:left]
+        if len(pieces) <= left:
+            self.pieces += len(pieces)
+            return pieces
+        self.pieces = _MOST_PIECES
+        self.is_cut = True
+        return pieces[:left]
 
 
-def read_prompt(endpoint: Endpoint, body: PromptFields) -> Prompt:
-    """The prompt of a request to `endpoint`."""
+def read_prompt(body: Body) -> Prompt:
+    """The prompt of a request with this body."""
     prompt = Prompt()
-    match endpoint:
-        case Endpoint.CHAT | Endpoint.MESSAGES:
+    match body:
+        case Chat():
             _read_system(prompt, body.system)
             _read_messages(prompt, body.messages)
-        case Endpoint.RESPONSES:
+        case Responses():
             _read_system(prompt, body.instructions)
             if isinstance(body.input, str):
                 _read_message(prompt, "user", body.input)
             else:
                 _read_messages(prompt, body.input)
-        case _:
+        case Completion():
             _read_completion(prompt, body.prompt)
     return prompt
 
@@ -82,76 +86,83 @@ def _read_system(prompt: Prompt, content: object) -> None:
 def _read_messages(prompt: Prompt, messages: object) -> None:
     if not isinstance(messages, list):
         return
-    for message in prompt.take(messages):
-        if isinstance(message, dict):
-            _read_message(prompt, message.get("role"), message.get("content"))
-            _read_calls(prompt, message)
+    for given in prompt.take(messages):
+        message = message_of(given) if isinstance(given, dict) else given
+        if isinstance(message, Message):
+            _read_message(prompt, message.role, message.content)
+            if message.tool_calls is not None:
+                _read_tool_calls(prompt, message.tool_calls)
+            if message.function_call is not None:
+                _add_call(prompt, message.function_call.arguments)
+            if message.arguments is not None:
+                _add_call(prompt, message.arguments)
+            if message.output is not None:
+                _read_content(prompt, message.output, 0)
 
 
 def _read_message(prompt: Prompt, role: object, content: object) -> None:
     prompt.messages += 1
-    before = len(prompt.texts)
-    _read_content(prompt, content, 0)
-    if role in ("user", "system", "developer"):
+    if isinstance(content, str):
+        text = _add_text(prompt, content)
+    elif role == "user" or role in _INSTRUCTING:
+        before = len(prompt.texts)
+        _read_content(prompt, content, 0)
         text = "\n".join(prompt.texts[before:])
-        if role != "user":
-            prompt.system.append(text)
-        elif text:
+    else:
+        _read_content(prompt, content, 0)
+        return
+    if role == "user":
+        if text:
             prompt.first_user = prompt.first_user or text
             prompt.last_user = text
+    elif role in _INSTRUCTING:
+        prompt.system.append(text)
 
 
 def _read_content(prompt: Prompt, content: object, depth: int) -> None:
     if isinstance(content, str):
-        text, uris = cut_data_uris(content)
-        prompt.texts.append(text)
-        prompt.images += uris
+        _add_text(prompt, content)
     elif isinstance(content, list) and depth < _MAX_DEPTH:
-        for part in prompt.take(content):
-            if isinstance(part, dict):
+        for given in prompt.take(content):
+            part = part_of(given) if isinstance(given, dict) else given
+            if isinstance(part, Part):
                 _read_part(prompt, part, depth)
             elif isinstance(part, str):
-                _read_content(prompt, part, depth)
+                _add_text(prompt, part)
 
 
-def _read_part(prompt: Prompt, part: dict[str, Any], depth: int) -> None:
+def _read_part(prompt: Prompt, part: Part, depth: int) -> None:
     """One part of a content list. A part that has text is text, whatever its type is called."""
-    for name in ("text", "refusal", "thinking", "content", "output"):
-        inner = part.get(name)
-        if isinstance(inner, str | list):
+    for inner in (part.text, part.refusal, part.thinking, part.content, part.output):
+        if inner is not None:
             _read_content(prompt, inner, depth + 1)
             return
-    kind = part.get("type")
-    if kind == "tool_use":
-        _add_call(prompt, msgspec.json.encode(part.get("input")).decode())
-    elif isinstance(kind, str):
+    if part.type == "tool_use":
+        _add_call(prompt, msgspec.json.encode(part.input).decode())
+    elif isinstance(part.type, str):
         prompt.images += 1
 
 
-def _read_calls(prompt: Prompt, message: dict[str, Any]) -> None:
-    """Calls that the model made before: in a chat message, or as an item of its own in the responses API."""
-    calls = message.get("tool_calls")
-    if isinstance(calls, list):
-        for call in prompt.take(calls):
-            if isinstance(call, dict):
-                _read_call(prompt, call.get("function"))
-    _read_call(prompt, message.get("function_call"))
-    _read_call(prompt, message)
-    output = message.get("output")
-    if isinstance(output, str | list):
-        _read_content(prompt, output, 0)
-
-
-def _read_call(prompt: Prompt, call: object) -> None:
-    arguments = call.get("arguments") if isinstance(call, dict) else None
-    if isinstance(arguments, str):
-        _add_call(prompt, arguments)
-
-
-def _add_call(prompt: Prompt, arguments: str) -> None:
-    text, uris = cut_data_uris(arguments)
-    prompt.calls.append(text)
+def _add_text(prompt: Prompt, given: str) -> str:
+    text, uris = cut_data_uris(given)
+    prompt.texts.append(text)
     prompt.images += uris
+    return text
+
+
+def _read_tool_calls(prompt: Prompt, calls: list[Any]) -> None:
+    """Calls that the model made before."""
+    for given in prompt.take(calls):
+        call = call_of(given) if isinstance(given, dict) else given
+        if isinstance(call, Call) and call.function is not None:
+            _add_call(prompt, call.function.arguments)
+
+
+def _add_call(prompt: Prompt, arguments: str | None) -> None:
+    if arguments is not None:
+        text, uris = cut_data_uris(arguments)
+        prompt.calls.append(text)
+        prompt.images += uris
 
 
 def _read_completion(prompt: Prompt, given: object) -> None:

@@ -60,7 +60,8 @@ _DATA_URI = re.compile(r"data:[\w.+-]{1,64}/[\w.+-]{1,64}(?:;[\w=.+-]{1,64}){0,4
 
 def cut_data_uris(text: str) -> tuple[str, int]:
     """The text without its base64 data-URIs, and how many there were."""
-    if ";base64," not in text:
+    # Few texts have a semicolon, and one character is found much faster than several.
+    if ";" not in text or ";base64," not in text:
         return text, 0
     return _DATA_URI.subn(" ", text)
 

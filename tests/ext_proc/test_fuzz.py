@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controlplane.model import Endpoint, HttpRequest, Refusal
-from controlplane.policy.ask import Body, parse
+from controlplane.policy.ask import parse
+from controlplane.policy.body import Chat, Completion, Responses
 from ext_proc import wire
 from ext_proc.answer import Reply
 from ext_proc.exchange import Exchange, TooLarge
@@ -70,7 +71,9 @@ VALUES = st.recursive(
     ),
     max_leaves=12,
 )
-FIELDS = st.sampled_from([*Body.__struct_fields__, "stop", "logit_bias"])
+FIELDS = st.sampled_from(
+    [*Chat.__struct_fields__, *Responses.__struct_fields__, *Completion.__struct_fields__, "stop", "logit_bias"]
+)
 OBJECTS = st.builds(
     lambda known, model: {**known, "model": model},
     st.dictionaries(FIELDS, VALUES, max_size=8),

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.model import Ask, Endpoint, HttpRequest, Refusal
-from controlplane.policy.ask import Body, endpoint_of, parse
+from controlplane.policy.ask import endpoint_of, parse
+from controlplane.policy.body import Chat, Completion, Responses
 from controlplane.policy.settings import REQUEST_ID_HEADERS, Policy, SessionRules
 from controlplane.policy.text import count_text
 from support.asks import make_ask, make_chat, make_request
@@ -386,7 +387,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=12,
 )
-FIELDS = st.sampled_from(Body.__struct_fields__)
+FIELDS = st.sampled_from([*Chat.__struct_fields__, *Responses.__struct_fields__, *Completion.__struct_fields__])
 MESSAGES = st.lists(
     st.dictionaries(
         st.sampled_from(["role", "content", "tool_calls", "function_call", "arguments", "output"]), JSON, max_size=5

@@ -6,7 +6,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from controlplane.model import FormatTier
-from controlplane.policy.ask import Body
+from controlplane.policy.body import Body
 from controlplane.policy.contexts import context_class_of
 from controlplane.policy.faults import faults
 from controlplane.policy.formats import fidelity_of, tier_of
