@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import string
+from collections.abc import Iterable
 
 from controlplane.features import TextCounts
 
@@ -36,6 +37,7 @@ _SAMPLE_BYTES = 16_384
 _PIECES = 32
 # What stands together is counted in so many bytes: those that the pieces begin with.
 _PAIRS_BYTES = 2048
+_RARE = (b"a", b"0", b".", b"\n")
 _PAIRS = (b"  ", b" a", b".a", b". ", b"\n ", b"000")  # in the order of the fields of `TextCounts`
 _PLACES = tuple(number * 0.6180339887498949 % 1.0 for number in range(_PIECES))
 
@@ -71,14 +73,14 @@ def count_text(text: str) -> TextCounts:
     data = text.encode(errors="replace")
     total = len(data)
     if total <= _PAIRS_BYTES:
-        return TextCounts(total, *_counts(data, data, 1))
+        return TextCounts(total, *_counts(data, map(data.translate(_CODES).count, _PAIRS)))
     pieces = _pieces(data, min(total, _SAMPLE_BYTES) // _PIECES)
-    part = b"".join([piece[: _PAIRS_BYTES // _PIECES] for piece in pieces])
+    part = b"".join([piece[: _PAIRS_BYTES // _PIECES] for piece in pieces]).translate(_CODES)
     if total <= _SAMPLE_BYTES:
-        return TextCounts(total, *_counts(data, part, total / _PAIRS_BYTES))
-    counts = _counts(b"".join(pieces), part, _SAMPLE_BYTES / _PAIRS_BYTES)
-    scale = total / _SAMPLE_BYTES
-    return TextCounts(total, *[round(count * scale) for count in counts])
+        pairs = _scaled(map(part.count, _PAIRS), total / _PAIRS_BYTES)
+        return TextCounts(total, *_counts(data, pairs))
+    pairs = _scaled(map(part.count, _PAIRS), _SAMPLE_BYTES / _PAIRS_BYTES)
+    return TextCounts(total, *_scaled(_counts(b"".join(pieces), pairs), total / _SAMPLE_BYTES))
 
 
 def _pieces(data: bytes, size: int) -> list[bytes]:
@@ -88,28 +90,25 @@ def _pieces(data: bytes, size: int) -> list[bytes]:
     return [data[start : start + size] for start in starts]
 
 
-def _counts(data: bytes, part: bytes, scale: float) -> tuple[int, ...]:
-    """The fields of `TextCounts` after `total`; those of `_PAIRS` are counted in `part` and multiplied by `scale`."""
+def _scaled(counts: Iterable[int], scale: float) -> list[int]:
+    return [round(count * scale) for count in counts]
+
+
+def _counts(data: bytes, pairs: Iterable[int]) -> tuple[int, ...]:
+    """The fields of `TextCounts` after `total`, of which `pairs` are some."""
     is_ascii = data.isascii()
     if not is_ascii:
         marks = data.count(_MARKS)
         data = data.translate(None, _CONTINUATIONS)
-    # What is commonest is taken out at once, so that the further passes are over a small rest.
+    # What is commonest is taken out first, so that the further passes are over ever smaller rests.
     rest = data.translate(_CODES, _LOWER)
-    codes = part.translate(_CODES)
-    capitals = rest.count(b"a")
-    counts = (
-        len(data) - len(rest) + capitals,
-        capitals,
-        rest.count(b"0"),
-        rest.count(b"."),
-        rest.count(b" "),
-        rest.count(b"\n"),
-        *[round(codes.count(pair) * scale) for pair in _PAIRS],
-    )
+    rare = rest.translate(None, b" ")
+    capitals, digits, punctuation, newlines = map(rare.count, _RARE)
+    letters, blanks = len(data) - len(rest) + capitals, len(rest) - len(rare)
+    counts = (letters, capitals, digits, punctuation, blanks, newlines, *pairs)
     if is_ascii:
         return counts
-    *scripts, kana, han, hangul, astral = [rest.count(code) for code in _SCRIPT_CODES]
+    *scripts, kana, han, hangul, astral = map(rare.count, _SCRIPT_CODES)
     return *counts, *scripts, marks, kana - marks, han, hangul, astral
 
 
