@@ -5,7 +5,7 @@ A heuristic at scheduling time. It asks no model, and it promises nothing about 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, Protocol
@@ -110,8 +110,7 @@ class Classifier:
         Creative words speak against the full tier only where answers are sampled: it is the sampling that hides the
         noise.
         """
-        vocabulary = self.vocabulary
-        read = vocabulary.read
+        read = self.vocabulary.read
         spoken: list[tuple[Found, float, str]] = []
         positions = self.rules.positions
         if ask.last_user and (found := read(ask.last_user)) is not NOTHING_FOUND:
@@ -130,11 +129,16 @@ class Classifier:
         if structured:
             hot = sampled and ask.temperature is not None and ask.temperature > self.rules.hot_temperature
             full_weight = weights.structured_words_when_hot if hot else weights.structured_words
-            why = _why(vocabulary.structured_words(structured_found), structured_at)
+            why = self._why(structured_found.structured_numbers, structured_at)
             parts.append(Contribution("structured_words", full_weight * structured, why))
         if tolerant and sampled:
-            why = _why(vocabulary.tolerant_words(tolerant_found), tolerant_at)
+            why = self._why(tolerant_found.tolerant_numbers, tolerant_at)
             parts.append(Contribution("creative_words", weights.creative_words * tolerant, why))
+
+    def _why(self, numbers: Sequence[int], place: str) -> str:
+        """Names listed words, so that nothing else of the prompt is shown."""
+        labels = self.vocabulary.labels
+        return f"{', '.join([labels[number] for number in numbers[:_WORDS_SHOWN]])} in {place}"
 
 
 @lru_cache(maxsize=4)
@@ -169,8 +173,3 @@ def verdict_of(score: float, rules: SensitivityRules) -> Verdict:
     if score <= rules.tolerant_at:
         return Verdict.TOLERANT
     return Verdict.NEUTRAL
-
-
-def _why(words: list[str], place: str) -> str:
-    """Names listed words, so that nothing else of the prompt is shown."""
-    return f"{', '.join(words[:_WORDS_SHOWN])} in {place}"

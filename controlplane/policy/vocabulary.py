@@ -10,11 +10,13 @@ Japanese and Korean have none, or join particles to words: there a listed word c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
+from msgspec import Struct
 
 from controlplane.policy import spelling
 from controlplane.policy.spelling import CLAUSE_END, CLAUSES, WORDS, stands_alone
@@ -58,19 +60,21 @@ class Entry(NamedTuple):
     is_backward: bool  # a negation of what stands before it
 
 
-class Found(NamedTuple):
-    """How strongly a text speaks for structured and for tolerant tasks (0 to 1), and the numbers of the entries found,
-    those that count whole first."""
+class Found(Struct, frozen=True, gc=False):
+    """How strongly a text speaks for structured and for tolerant tasks (0 to 1), and the numbers of the entries that
+    say so, those that count whole first."""
 
-    structured: float
-    tolerant: float
-    numbers: tuple[int, ...]
+    structured: float = 0.0
+    tolerant: float = 0.0
+    structured_numbers: Sequence[int] = ()
+    tolerant_numbers: Sequence[int] = ()
 
 
-NOTHING_FOUND = Found(0.0, 0.0, ())
+NOTHING_FOUND = Found()
 
 # The number of an entry, and where it begins and ends.
 _Hit = tuple[int, int, int]
+_number: Callable[[_Hit], int] = itemgetter(0)
 # Numbers of entries, in order.
 _Numbers = dict[int, None]
 
@@ -95,20 +99,11 @@ class Vocabulary:
             return self._read_spaced(spelling.spaced_bytes(text))
         return self._read_dense(spelling.dense_bytes(text))
 
-    def structured_words(self, found: Found) -> list[str]:
-        groups, labels = self.groups, self.labels
-        return [labels[number] for number in found.numbers if groups[number] == _STRUCTURED]
-
-    def tolerant_words(self, found: Found) -> list[str]:
-        groups, labels = self.groups, self.labels
-        return [labels[number] for number in found.numbers if groups[number] in _TOLERANT]
-
     def _read_spaced(self, data: bytes) -> Found:
         hits = self.spaced.find_matches_as_indexes(data.translate(WORDS), True)
         if not hits:
             return NOTHING_FOUND
-        alike = self._if_alike([hit[0] for hit in hits])
-        if alike is not None:
+        if (alike := self._if_alike(hits)) is not None:
             return alike
         groups = self.groups
         clauses = data.translate(CLAUSES)
@@ -147,8 +142,7 @@ class Vocabulary:
         ]
         if not hits:
             return NOTHING_FOUND
-        alike = self._if_alike([hit[0] for hit in hits])
-        if alike is not None:
+        if (alike := self._if_alike(hits)) is not None:
             return alike
         whole: _Numbers = {}
         material: _Numbers = {}
@@ -199,33 +193,38 @@ class Vocabulary:
                 unwanted_until = end + _REACH
         return wanted
 
-    def _if_alike(self, found: list[int]) -> Found | None:
+    def _if_alike(self, hits: list[_Hit]) -> Found | None:
         """What words of a single group speak for, which is most often all that there is; None where there are several,
         which must be told apart."""
-        groups = set(map(self.groups.__getitem__, found))
+        numbers = dict.fromkeys(map(_number, hits))
+        groups = set(map(self.groups.__getitem__, numbers))
         if len(groups) > 1:
             return None
         group = groups.pop()
-        numbers = tuple(dict.fromkeys(found))
-        strength = min(1.0, sum(map(self.weights.__getitem__, numbers)))
+        strength = sum(map(self.weights.__getitem__, numbers))
         if group == _STRUCTURED:
-            return Found(strength, 0.0, numbers)
+            return Found(structured=min(strength, 1.0), structured_numbers=tuple(numbers))
         if group in _TOLERANT:
-            return Found(0.0, strength, numbers)
+            return Found(tolerant=min(strength, 1.0), tolerant_numbers=tuple(numbers))
         return NOTHING_FOUND
 
     def _sum(self, whole: _Numbers, material: _Numbers) -> Found:
         """Each word counts once, where it counts most. Greetings before a structured task are not the task."""
         groups, weights = self.groups, self.weights
         structured = creative = chat = 0.0
+        structured_numbers: list[int] = []
+        tolerant_numbers: list[int] = []
         for number in whole:
             group = groups[number]
             if group == _STRUCTURED:
                 structured += weights[number]
-            elif group == _CREATIVE:
-                creative += weights[number]
-            elif group == _CHAT:
-                chat += weights[number]
+                structured_numbers.append(number)
+            elif group != _DIGEST:
+                tolerant_numbers.append(number)
+                if group == _CREATIVE:
+                    creative += weights[number]
+                else:
+                    chat += weights[number]
         if structured and chat:
             chat = min(chat * _AS_MATERIAL, _MOST_AS_MATERIAL)
         tolerant = creative + chat
@@ -236,12 +235,13 @@ class Vocabulary:
                     group = groups[number]
                     if group == _STRUCTURED:
                         structured_material += weights[number]
+                        structured_numbers.append(number)
                     elif group != _DIGEST:
                         tolerant_material += weights[number]
+                        tolerant_numbers.append(number)
             structured += min(structured_material * _AS_MATERIAL, _MOST_AS_MATERIAL)
             tolerant += min(tolerant_material * _AS_MATERIAL, _MOST_AS_MATERIAL)
-            whole |= material
-        return Found(structured if structured < 1 else 1.0, tolerant if tolerant < 1 else 1.0, tuple(whole))
+        return Found(min(structured, 1.0), min(tolerant, 1.0), structured_numbers, tolerant_numbers)
 
 
 def _count(number: int, group: str, task: str, whole: _Numbers, material: _Numbers) -> str:
