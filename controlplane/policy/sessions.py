@@ -30,10 +30,11 @@ def session_of(headers: Mapping[str, str], body: Body | None, rules: SessionRule
     if body is not None:
         for root, rest in places.fields:
             found: object = getattr(body, root, None)
-            for part in rest:
-                found = found.get(part) if isinstance(found, dict) else None
-            if isinstance(found, str) and found:
-                return bounded_id(found)
+            if found is not None:
+                for part in rest:
+                    found = found.get(part) if isinstance(found, dict) else None
+                if isinstance(found, str) and found:
+                    return bounded_id(found)
     return None
 
 
