@@ -29,7 +29,7 @@ from controlplane.model import (
 )
 from controlplane.policy.ask import parse
 from controlplane.policy.decide import decide
-from controlplane.policy.govern import Governing, course
+from controlplane.policy.govern import Governing, Standing, course, standing_of
 from controlplane.policy.qos import Mode, QosRules
 from controlplane.policy.settings import Policy
 from controlplane.policy.table import compile_table
@@ -111,10 +111,11 @@ def _govern(pools: list[Pool], request: HttpRequest) -> None:
     ):
         pressures = tuple(TierPressure(tier, pressure, 0.9, "kv_cache_use") for tier in QosTier)
         table = compile_table("1", [replace(pool, pressures=pressures) for pool in pools], Policy(qos=qos))
-        pool = table.pools[0]
+        # How a pool stands to a tier is worked out once for each routing table.
+        standing = standing_of(table.pools[0], QosTier.STANDARD, qos)
 
-        def evaluate(qos: QosRules = qos, pool: Pool = pool) -> object:
-            return course(ask, pool, Governing(qos, QosTier.STANDARD, 0.0, 0.5))
+        def evaluate(qos: QosRules = qos, standing: Standing = standing) -> object:
+            return course(ask, standing, Governing(qos, QosTier.STANDARD, 0.0, 0.5))
 
         evaluated = _median_microseconds(evaluate) if qos.mode is Mode.ENABLED else 0.0
         decided = _median_microseconds(lambda table=table: decide(ask, table, None))  # type: ignore[misc]

@@ -14,7 +14,8 @@ from controlplane.model import Action, Ask, Decision, FormatTier, HttpRequest, P
 from controlplane.policy.access import identify
 from controlplane.policy.ask import endpoint_of, parse
 from controlplane.policy.budget import sequence_tokens
-from controlplane.policy.decide import Free, anywhere, decide, refused
+from controlplane.policy.choice import Free
+from controlplane.policy.decide import anywhere, decide, refused
 from controlplane.policy.select import CONTEXT_TOO_SMALL
 from controlplane.policy.table import RoutingTable, compile_table, without_loads
 

@@ -27,6 +27,15 @@ class Governing(Struct, frozen=True, gc=False):
         return self.qos.of(self.tier)
 
 
+class Standing(Struct, frozen=True, gc=False):
+    """How a pool stands to the requests of one QoS tier: how hard it is pressed for them, what the policy does about
+    that, and how many tokens an answer may have where that is to degrade them."""
+
+    pressure: TierPressure
+    measure: Measure
+    output_cap: int
+
+
 class Course(Struct, frozen=True, gc=False):
     """What is done with a request. `output_limit` is set where it is degraded, and changes it; `held_seconds` where it
     is queued."""
@@ -40,28 +49,30 @@ class Course(Struct, frozen=True, gc=False):
 UNGOVERNED = Course(Measure.PASS)
 
 
-def course(ask: Ask, pool: Pool, by: Governing, *, fell_back: bool = False) -> Course:
-    """What a request meets that is to go to this pool. One that `fell_back` to it cannot fall any further."""
-    pressure = pool.pressure_of(by.tier)
-    if pressure.pressure is Pressure.NORMAL or ask.endpoint not in by.qos.shapes:
+def standing_of(pool: Pool, tier: QosTier, qos: QosRules) -> Standing:
+    pressure, rules = pool.pressure_of(tier), qos.of(tier)
+    return Standing(pressure, rules.measure(pressure.pressure), cap_at(pressure.level, rules.output_caps))
+
+
+def course(ask: Ask, standing: Standing, by: Governing, *, fell_back: bool = False) -> Course:
+    """What a request meets that is to go to a pool that stands like this. One that `fell_back` to it cannot fall any
+    further."""
+    pressure, measure = standing.pressure, standing.measure
+    if measure is Measure.PASS or ask.endpoint not in by.qos.shapes:
         return Course(Measure.PASS, pressure)
-    rules = by.rules
-    measure = rules.measure(pressure.pressure)
     if measure is Measure.FALLBACK and fell_back:
         measure = _instead(pressure)
     if measure is Measure.REJECT and by.waited_seconds:
         measure = Measure.QUEUE  # who was let wait is not turned away, and goes on no sooner than who comes now
-    match measure:
-        case Measure.DEGRADE:
-            limit = max(cap_at(pressure.level, rules.output_caps), ask.output_floor)
-            if ask.output_cap is None or ask.output_cap > limit:
-                return Course(measure, pressure, output_limit=limit)
-            return Course(Measure.PASS, pressure)
-        case Measure.QUEUE:
-            left = by.qos.aged_after_seconds - by.waited_seconds
-            return Course(measure, pressure, held_seconds=left) if left > 0 else Course(Measure.PASS, pressure)
-        case _:
-            return Course(measure, pressure)
+    if measure is Measure.DEGRADE:
+        limit = max(standing.output_cap, ask.output_floor)
+        if ask.output_cap is None or ask.output_cap > limit:
+            return Course(measure, pressure, output_limit=limit)
+        return Course(Measure.PASS, pressure)
+    if measure is Measure.QUEUE:
+        left = by.qos.aged_after_seconds - by.waited_seconds
+        return Course(measure, pressure, held_seconds=left) if left > 0 else Course(Measure.PASS, pressure)
+    return Course(measure, pressure)
 
 
 def without_fallback(meets: Course) -> Course:

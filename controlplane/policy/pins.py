@@ -21,8 +21,8 @@ def pin_key(ask: Ask, table: RoutingTable) -> str | None:
     if ask.session is None or ask.endpoint in _UNCLASSIFIED:
         return None
     name = requested_model(ask, table)
-    candidates = table.pools_of(name, ask.tenant) if name is not None else ()
-    return f"{candidates[0].pool.model}\n{ask.tenant}\n{ask.session}" if candidates else None
+    offer = table.offer_of(name, ask.tenant) if name is not None else None
+    return f"{offer.model}\n{ask.tenant}\n{ask.session}" if offer is not None else None
 
 
 def pin_of(decision: Decision, table: RoutingTable) -> Pin | None:

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from controlplane.model import Ask, FormatTier, Pin, Pool, Reason
-from controlplane.policy.table import RoutingTable
+from controlplane.model import FormatTier, Pool, Reason
 
 
-def stated_preference(ask: Ask, table: RoutingTable) -> tuple[FormatTier, Reason] | None:
-    """The client's preference where it counts, else its tenant's; None for neither."""
-    if ask.preference is not None and _may_prefer(ask.preference, table):
-        return ask.preference, Reason.CLIENT_PREFERENCE
-    tenant = table.tenants.get(ask.tenant)
-    if tenant is None or tenant.prefers is None:
-        return None
-    return tenant.prefers, Reason.TENANT_PREFERENCE
+def stated_preference(
+    asked: FormatTier | None, of_tenant: FormatTier | None, may_prefer: tuple[FormatTier, ...]
+) -> tuple[FormatTier, Reason] | None:
+    """What the client asks for, where it may ask for it, else its tenant's preference; None for neither."""
+    if asked is not None and asked in may_prefer:
+        return asked, Reason.CLIENT_PREFERENCE
+    return None if of_tenant is None else (of_tenant, Reason.TENANT_PREFERENCE)
 
 
-def disregarded(ask: Ask, table: RoutingTable, pin: Pin | None) -> tuple[Reason, ...]:
-    """Why what the client asks for does not count; `pin` is the one that is obeyed, None for none."""
-    if ask.preference_unknown:
+def disregarded(
+    asked: FormatTier | None, may_prefer: tuple[FormatTier, ...], pinned: FormatTier | None, *, unknown: bool
+) -> tuple[Reason, ...]:
+    """Why what the client asks for does not count; `pinned` is the tier that its session is kept in, None for none."""
+    if unknown:
         return (Reason.PREFERENCE_UNKNOWN,)
-    if ask.preference is None:
+    if asked is None:
         return ()
-    if not _may_prefer(ask.preference, table):
+    if asked not in may_prefer:
         return (Reason.PREFERENCE_NOT_ALLOWED,)
-    return (Reason.PREFERENCE_PINNED,) if pin is not None and pin.tier is not ask.preference else ()
+    return (Reason.PREFERENCE_PINNED,) if pinned is not None and pinned is not asked else ()
 
 
-def as_met(reasons: tuple[Reason, ...], ask: Ask, pool: Pool | None) -> tuple[Reason, ...]:
+def as_met(reasons: tuple[Reason, ...], asked: FormatTier | None, pool: Pool | None) -> tuple[Reason, ...]:
     """The reasons for a pool, which do not read as if it were of the tier that the client asked for when it is not."""
-    if pool is None or pool.tier is ask.preference or Reason.CLIENT_PREFERENCE not in reasons:
+    if pool is None or pool.tier is asked or Reason.CLIENT_PREFERENCE not in reasons:
         return reasons
     return tuple(Reason.PREFERENCE_NOT_MET if reason is Reason.CLIENT_PREFERENCE else reason for reason in reasons)
-
-
-def _may_prefer(tier: FormatTier, table: RoutingTable) -> bool:
-    return tier in table.policy.tenants.client_may_prefer

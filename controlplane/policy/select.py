@@ -11,9 +11,9 @@ from collections.abc import Callable
 from msgspec import Struct, structs
 
 from controlplane.model import Alternative, Contexts, FormatTier, Pin, Pool, QosTier, Reason, Verdict
+from controlplane.policy.candidate import Candidate
 from controlplane.policy.qos import SpotUse
 from controlplane.policy.settings import ScoreWeights, SelectionRules
-from controlplane.policy.table import Candidate
 
 
 class Need(Struct, frozen=True, gc=False):

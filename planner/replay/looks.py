@@ -14,11 +14,11 @@ from typing import NamedTuple
 from controlplane.messages import tier_pressure
 from controlplane.model import CapacityType, FormatTier, Pool, Pressure, QosTier, Reason, TierPressure
 from controlplane.policy.budget import sequence_tokens
+from controlplane.policy.candidate import Candidate, candidate_of
 from controlplane.policy.priors import PRIOR_OUTPUT_TOKENS
 from controlplane.policy.qos import QosRules
 from controlplane.policy.select import CONTEXT_TOO_SMALL, CRITICAL_PRESSURE, QUIESCING
 from controlplane.policy.settings import Policy
-from controlplane.policy.table import Candidate, candidate_of
 from headrace_protos.headrace.v1 import decision_pb2
 from planner.replay import pressures
 from planner.replay.asks import budget_of, outputs_told

@@ -28,12 +28,13 @@ from controlplane.model import (
     Sensitivity,
     Verdict,
 )
+from controlplane.policy.candidate import Candidate
 from controlplane.policy.decide import decide
 from controlplane.policy.estimator import TENANT_GROUPS, Calibration, Calibrations, Estimate
 from controlplane.policy.identity import tenant_of_name
 from controlplane.policy.qos import Measure, Mode
 from controlplane.policy.settings import Policy, Tenant
-from controlplane.policy.table import Candidate, RoutingTable, compile_table, with_pools
+from controlplane.policy.table import RoutingTable, compile_table, with_pools
 from planner.simulation.fleet import SimulatedFleet
 from planner.simulation.state import HOLD, LOOK_CLOSER, NOBODY, REFUSE, SEND, WAIT
 

@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass, field, replace
 
 from controlplane.model import Ask, Endpoint, Pool, QosTier, TierPressure
-from controlplane.policy.govern import Governing, course
+from controlplane.policy.govern import Governing, course, standing_of
 from controlplane.policy.pressure import PressureState, Signals, Thresholds, level_of, step
 from controlplane.policy.qos import Measure, Mode, QosRules
 from controlplane.policy.sla import Finished, Judgement, SlaRules, judge
@@ -96,7 +96,8 @@ class Simulated:
 
     def _arrive(self, request: Request) -> None:
         if self.rules.mode is Mode.ENABLED:
-            meets = course(Ask(Endpoint.CHAT, "llama"), self.pool, Governing(self.rules, request.tier))
+            standing = standing_of(self.pool, request.tier, self.rules)
+            meets = course(Ask(Endpoint.CHAT, "llama"), standing, Governing(self.rules, request.tier))
             request.rejected = meets.measure is Measure.REJECT
             if meets.output_limit is not None:
                 request.sequence.output = min(request.sequence.output, meets.output_limit)

@@ -28,7 +28,7 @@ from controlplane.model import (
 from controlplane.policy.decide import decide
 from controlplane.policy.explain import explain
 from controlplane.policy.faults import faults
-from controlplane.policy.govern import Governing, cap_at, course, retry_after
+from controlplane.policy.govern import Governing, cap_at, course, retry_after, standing_of
 from controlplane.policy.pins import pin_of
 from controlplane.policy.pressure import Limits, PressureState, Signals, Stability, Thresholds, level_of, step
 from controlplane.policy.qos import Measure, Mode, OutputCap, QosRules, SpotUse, TierRules
@@ -131,9 +131,9 @@ def test_facts_stages_are_apart_a_tier_means_another_action_and_an_action_no_oth
 def test_facts_claimed_evaluating_the_policy_takes_microseconds() -> None:
     """Published: about 6 microseconds at the median. The least of many, as others may work meanwhile; ten times as
     much is let pass, `bench/policy.py` measures it."""
-    ask, pool = asked(table(make_pool()), STANDARD), pressed(standard=ELEVATED)
-    by = Governing(GOVERNED, STANDARD)
-    assert min(timeit.repeat(lambda: course(ask, pool, by), number=100, repeat=30)) / 100 < 60e-6
+    ask, by = asked(table(make_pool()), STANDARD), Governing(GOVERNED, STANDARD)
+    standing = standing_of(pressed(standard=ELEVATED), STANDARD, GOVERNED)
+    assert min(timeit.repeat(lambda: course(ask, standing, by), number=100, repeat=30)) / 100 < 60e-6
 
 
 # --- actions -------------------------------------------------------------------------------------------------------
