@@ -3,40 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from functools import lru_cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controlplane.model import Decision
+from ext_proc.tallies import Spread, Tally
 
 _SECONDS = (0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 1.0)
+_TOKENS = (64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+_DECISION_LABELS = ("action", "endpoint", "verdict", "pool", "reason")
+_POOL = _DECISION_LABELS.index("pool")
 
 
 class FilterMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._decisions = Counter(
+        self._decisions = Tally(
             "headrace_decisions",
             "Decisions by action, verdict, pool and first reason.",
-            ("action", "endpoint", "verdict", "pool", "reason"),
+            _DECISION_LABELS,
             registry=registry,
         )
-        self._by_tier = Counter(
+        self._by_tier = Tally(
             "headrace_qos_actions",
             "Decisions by QoS tier and action; in a dry run also by what would have been done, else `none`.",
             ("qos_tier", "action", "would_do"),
             registry=registry,
         )
-        self._decision_seconds = Histogram(
+        self._decision_seconds = Spread(
             "headrace_decision_seconds",
             "Time from the whole request to its answer, within the filter.",
+            _SECONDS,
             registry=registry,
-            buckets=_SECONDS,
         )
-        self._budget_tokens = Histogram(
-            "headrace_budget_tokens",
-            "Estimated tokens of prompt and output together.",
-            registry=registry,
-            buckets=(64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072),
+        self._budget_tokens = Spread(
+            "headrace_budget_tokens", "Estimated tokens of prompt and output together.", _TOKENS, registry=registry
         )
         self._tables = Counter("headrace_routing_tables_received", "Routing tables received.", registry=registry)
         self._table_pools = Gauge("headrace_routing_table_pools", "Pools in the routing table.", registry=registry)
@@ -86,34 +86,27 @@ class FilterMetrics:
             ("outcome",),
             registry=registry,
         )
-        self._shown_pools: set[str] = set()
-        # Looking series up by their labels costs more than counting.
-        self._decisions_of = lru_cache(maxsize=4096)(self._decisions.labels)
-        self._by_tier_of = lru_cache(maxsize=256)(self._by_tier.labels)
 
     def decided(self, decision: Decision, seconds: float) -> None:
-        if decision.pool is not None:
-            self._shown_pools.add(decision.pool.name)
-        self._decisions_of(
-            decision.action,
-            decision.endpoint,
-            decision.sensitivity.verdict if decision.sensitivity else "none",
-            decision.pool.name if decision.pool else "none",
-            decision.reasons[0] if decision.reasons else "none",
-        ).inc()
-        self._by_tier_of(
-            decision.qos_tier or "none", decision.action, decision.would_do.action if decision.would_do else "none"
-        ).inc()
+        action, pool, sensitivity, would_do = decision.action, decision.pool, decision.sensitivity, decision.would_do
+        self._decisions.count(
+            (
+                action,
+                decision.endpoint,
+                sensitivity.verdict if sensitivity is not None else "none",
+                pool.name if pool is not None else "none",
+                decision.reasons[0] if decision.reasons else "none",
+            )
+        )
+        self._by_tier.count((decision.qos_tier or "none", action, would_do.action if would_do is not None else "none"))
         self._decision_seconds.observe(seconds)
         if decision.budget is not None:
             self._budget_tokens.observe(decision.budget.total)
 
     def table_received(self, pools: Set[str], at: float) -> None:
         """The names of the table's pools; `at` in Unix seconds."""
-        for gone in self._shown_pools - pools:
-            self._decisions.remove_by_labels({"pool": gone})
-            self._decisions_of.cache_clear()
-        self._shown_pools &= pools
+        shown = pools | {"none"}
+        self._decisions.forget(lambda values: values[_POOL] not in shown)
         self._tables.inc()
         self._table_pools.set(len(pools))
         self._table_time.set(at)
