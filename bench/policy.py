@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from controlplane.messages import decision_message
+from controlplane.decision_bytes import decision_bytes
 from controlplane.model import (
     Ask,
     CapacityType,
@@ -87,7 +87,7 @@ def main() -> None:
             "parse": lambda request=request: parse(request, table.policy),  # type: ignore[misc]
             "classify": lambda ask=ask: table.classifier.classify(ask, 256),  # type: ignore[misc]
             "decide, with classify": lambda ask=ask: decide(ask, table, None),  # type: ignore[misc]
-            "decision as protobuf": lambda decision=decision: decision_message(decision),  # type: ignore[misc]
+            "decision as bytes": lambda decision=decision: decision_bytes(decision),  # type: ignore[misc]
             "all, to Envoy's answer": lambda request=request: _answer(router, request),  # type: ignore[misc]
         }
         columns.append([_median_microseconds(step) for step in steps.values()])

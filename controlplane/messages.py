@@ -263,12 +263,12 @@ def decision_message(decision: Decision) -> decision_pb2.Decision:
         pool=decision.pool.name if decision.pool else "",
         tier=decision.pool.tier if decision.pool else "",
         reasons=decision.reasons,
-        sensitivity=_sensitivity_message(decision.sensitivity) if decision.sensitivity else None,
-        budget=_budget_message(decision.budget) if decision.budget else None,
-        alternatives=[_alternative_message(a) for a in decision.alternatives],
+        sensitivity=sensitivity_message(decision.sensitivity) if decision.sensitivity else None,
+        budget=budget_message(decision.budget) if decision.budget else None,
+        alternatives=[alternative_message(a) for a in decision.alternatives],
         would_change=decision.would_change,
         pinned=decision.pinned or "",
-        refusal=_refusal_message(decision.refusal) if decision.refusal else None,
+        refusal=refusal_message(decision.refusal) if decision.refusal else None,
         stream=decision.stream,
         waited_seconds=decision.waited_seconds,
         waits_for=decision.waits_for,
@@ -281,8 +281,8 @@ def decision_message(decision: Decision) -> decision_pb2.Decision:
         output_limit=decision.output_limit or 0,
         asked_model=decision.asked_model,
         held_seconds=decision.held_seconds,
-        would_do=_would_do_message(decision.would_do) if decision.would_do else None,
-        contexts=_contexts_message(decision.contexts) if decision.contexts else None,
+        would_do=would_do_message(decision.would_do) if decision.would_do else None,
+        contexts=contexts_message(decision.contexts) if decision.contexts else None,
         features=features_message(decision.features) if decision.features else None,
         output_cap=decision.output_cap,
         choices=decision.choices,
@@ -290,7 +290,7 @@ def decision_message(decision: Decision) -> decision_pb2.Decision:
     )
 
 
-def _would_do_message(would_do: WouldDo) -> decision_pb2.WouldDo:
+def would_do_message(would_do: WouldDo) -> decision_pb2.WouldDo:
     return decision_pb2.WouldDo(
         action=would_do.action,
         reasons=would_do.reasons,
@@ -299,7 +299,7 @@ def _would_do_message(would_do: WouldDo) -> decision_pb2.WouldDo:
     )
 
 
-def _contexts_message(contexts: Contexts) -> decision_pb2.Contexts:
+def contexts_message(contexts: Contexts) -> decision_pb2.Contexts:
     return decision_pb2.Contexts(chosen=contexts.chosen, smaller=contexts.smaller, larger=contexts.larger)
 
 
@@ -332,7 +332,7 @@ def features(message: decision_pb2.Features) -> Features | None:
     )
 
 
-def _sensitivity_message(sensitivity: Sensitivity) -> decision_pb2.Sensitivity:
+def sensitivity_message(sensitivity: Sensitivity) -> decision_pb2.Sensitivity:
     return decision_pb2.Sensitivity(
         verdict=sensitivity.verdict,
         score=sensitivity.score,
@@ -342,7 +342,7 @@ def _sensitivity_message(sensitivity: Sensitivity) -> decision_pb2.Sensitivity:
     )
 
 
-def _budget_message(budget: Budget) -> decision_pb2.Budget:
+def budget_message(budget: Budget) -> decision_pb2.Budget:
     return decision_pb2.Budget(
         prompt_tokens=budget.prompt_tokens,
         output_tokens=budget.output_tokens,
@@ -355,7 +355,7 @@ def _budget_message(budget: Budget) -> decision_pb2.Budget:
     )
 
 
-def _alternative_message(alternative: Alternative) -> decision_pb2.Alternative:
+def alternative_message(alternative: Alternative) -> decision_pb2.Alternative:
     return decision_pb2.Alternative(
         pool=alternative.pool,
         excluded_by=alternative.excluded_by or "",
@@ -365,7 +365,7 @@ def _alternative_message(alternative: Alternative) -> decision_pb2.Alternative:
     )
 
 
-def _refusal_message(refusal: Refusal) -> decision_pb2.Refusal:
+def refusal_message(refusal: Refusal) -> decision_pb2.Refusal:
     return decision_pb2.Refusal(
         status=refusal.status,
         type=refusal.type,

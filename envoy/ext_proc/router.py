@@ -19,7 +19,7 @@ from msgspec import structs
 from opentelemetry import trace
 from opentelemetry.util.types import AttributeValue
 
-from controlplane.messages import decision_message
+from controlplane.decision_bytes import decision_bytes
 from controlplane.model import Action, Ask, Decision, HttpRequest, Pin, QosTier, Reason, Refusal
 from controlplane.policy.access import Identity, identify
 from controlplane.policy.ask import endpoint_of, parse
@@ -258,10 +258,9 @@ def _metadata(decision: Decision, *, debug: bool, bill: Bill = NO_BILL) -> Mappi
     if len(decision.alternatives) > MAX_ALTERNATIVES:
         best = sorted(decision.alternatives, key=lambda found: -found.total)[:MAX_ALTERNATIVES]
         decision = structs.replace(decision, alternatives=tuple(best))
-    message = decision_message(decision)
     metadata = {
         names.KEY_REASON: decision.reasons[0],
-        names.KEY_DECISION: base64.b64encode(message.SerializeToString()).decode(),
+        names.KEY_DECISION: base64.b64encode(decision_bytes(decision)).decode(),
     }
     metadata |= {names.KEY_RATE_PREFIX + name: value for name, value in bill.told.items()}
     if bill.note:
