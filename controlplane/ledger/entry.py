@@ -8,9 +8,9 @@ told here, and nothing of it is kept.
 from __future__ import annotations
 
 import re
-from base64 import b64decode
 from collections.abc import Mapping
 
+import msgspec
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Struct, Value
@@ -138,8 +138,9 @@ def _take_decision(metadata: Struct, recorded: decision_pb2.RecordedDecision) ->
     if DECISION_KEY not in metadata.fields:
         return False
     try:
-        recorded.decision.MergeFromString(b64decode(metadata.fields[DECISION_KEY].string_value, validate=True))
-    except (ValueError, DecodeError):  # the former also of what is no base64
+        # Base64, by msgspec, which is quicker than Python's own.
+        recorded.decision.MergeFromString(msgspec.convert(metadata.fields[DECISION_KEY].string_value, bytes))
+    except (msgspec.ValidationError, DecodeError):
         recorded.ClearField("decision")
         return False
     recorded.decision.SetInParent()

@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from operator import attrgetter
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg
 
 from controlplane.ledger.compact import pack, unpack
+from controlplane.ledger.detail import detail_of
 from controlplane.ledger.filtering import CODED, ERRORS, Term, asked_reasons, columns_of, terms_of, texts_of
 from controlplane.ledger.migrations import migrations, newer_than_known
 from controlplane.ledger.query import DecisionQuery
@@ -43,23 +43,22 @@ _DECISION = _KEY | {
     **dict.fromkeys(("model", "pool", "tier", "tenant", "verdict", "reasons"), "integer"),
     **dict.fromkeys(("session", "request"), "bigint"),
 }
-_BEFORE_STARTED = {
+_DETAIL = _KEY | {
     **dict.fromkeys(("session", "request_id", "endpoint", "action", "pinned"), "text"),
     "stream": "boolean",
     "score": "double precision",
     **dict.fromkeys(("budget_prompt_tokens", "budget_output_tokens"), "bigint"),
     **dict.fromkeys(("cluster", "upstream", "node_id"), "text"),
-}
-_AFTER_STARTED = {
+    "started": "timestamptz",
     **dict.fromkeys(("duration", "first_byte"), "double precision"),
     **dict.fromkeys(("prompt_tokens", "completion_tokens", "attempts"), "bigint"),
+    "flags": "text",
+    "message": "bytea",
 }
-_DETAIL = _KEY | _BEFORE_STARTED | {"started": "timestamptz"} | _AFTER_STARTED | {"flags": "text", "message": "bytea"}
 _LOSS = {"began": "timestamptz", "ended": "timestamptz", "recorder": "bigint", "cause": "text", "decisions": "bigint"}
 
 # How many of the newest decisions are looked through one by one, before all of them are.
 _NEWEST = 10_000
-_before_started, _after_started = attrgetter(*_BEFORE_STARTED), attrgetter(*_AFTER_STARTED)
 _MOST_CODES = 50_000  # kept in memory
 _DAY = 86_400_000_000
 
@@ -368,8 +367,9 @@ def _records(
     for row, of_row, packed in zip(rows, texts, pack(row.message for row in rows), strict=True):
         recorded = _moment(row.recorded)
         decisions.append((recorded, *columns_of(row, of_row, codes)))
-        start = (recorded, row.recorder, *_before_started(row), _moment(row.started))
-        details.append((*start, *_after_started(row), " ".join(row.flags), packed))
+        detail = detail_of(row)
+        shown = detail._asdict() | {"started": _moment(detail.started), "flags": " ".join(detail.flags)}
+        details.append((recorded, row.recorder, row.session, row.request_id, *shown.values(), packed))
     return decisions, details
 
 
