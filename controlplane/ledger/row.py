@@ -16,8 +16,8 @@ MOST_MESSAGE_BYTES = 64 * 1024
 
 
 class Row(NamedTuple):
-    """`recorded` is in Unix microseconds, and with `recorder` names the row. `status` 0 is a client that left before there
-    was one. `message` is the whole, as headrace.v1.RecordedDecision."""
+    """`recorded` is in Unix microseconds, and with `recorder` names the row. `status` 0 is a client that left before
+    there was one. `message` is the whole, as headrace.v1.RecordedDecision."""
 
     recorded: int
     recorder: int
