@@ -40,9 +40,11 @@ def calibration_message(model: str, category: Category, calibration: Calibration
         samples=calibration.samples,
     )
     match calibration.prompt:
-        case LinearEstimator(coefficients, margins):
+        case LinearEstimator(coefficients, margins, own):
             message.coefficients.extend(coefficients)
             message.margins.extend(margins)
+            for group, theirs in sorted(own.items()):
+                message.own.add(group=group, coefficients=theirs)
         case RatioEstimator(ratio, conservative):
             message.ratio, message.conservative_ratio = ratio, conservative
     return message
@@ -61,7 +63,10 @@ def calibration(message: calibration_pb2.Calibration) -> Calibration:
     """Raises ValueError for what nobody can estimate by."""
     prompt: PromptEstimator
     if len(message.coefficients) == len(FEATURES) and len(message.margins) == TENANT_GROUPS:
-        prompt = LinearEstimator(tuple(message.coefficients), tuple(message.margins))
+        own = {each.group: tuple(each.coefficients) for each in message.own}
+        if any(len(theirs) != len(FEATURES) for theirs in own.values()):
+            raise ValueError(f"the calibration of {message.model} has not {len(FEATURES)} coefficients for each group")
+        prompt = LinearEstimator(tuple(message.coefficients), tuple(message.margins), MappingProxyType(own))
     elif message.ratio > 0 and message.conservative_ratio > 0:
         prompt = RatioEstimator(message.ratio, message.conservative_ratio)
     else:

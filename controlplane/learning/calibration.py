@@ -12,6 +12,11 @@ more than d * sqrt(W / V), as the root mean square of the shares over the others
     squares by which the others' estimates move, and no less than V times its mean.
 
 Where no others are, the prior alone contradicts: it is soon outweighed by many samples that agree, but not by one.
+
+Of two groups that contradict each other nobody can tell which is right, and together they would be wrong about both. So
+a group of some samples whose requests all the others move by more than d, from what the group teaches with the model's
+other categories, estimates by the latter: however many others there are and whatever they send, they move nobody who
+has taught by more than d, as the root mean square over its own requests.
 """
 
 from __future__ import annotations
@@ -47,6 +52,8 @@ from controlplane.policy.priors import (
 from controlplane.policy.settings import EstimationRules, Estimator
 
 _SWEEPS = 3
+# A group of fewer samples knows too little to estimate by its own.
+_OWN_SAMPLES = 20.0
 # How many samples the prior is worth where quantiles and averages are learned.
 _PRIOR_SAMPLES = 20.0
 _PRIOR_RATIO_SAMPLES = 2.0
@@ -73,15 +80,17 @@ def _calibration(
         prompt = _ratio(category, [group.ratio for group in groups.values()], sums.samples, rules)
     else:
         margins = _margins({g: s.margins for g, s in groups.items()}, rules.margin_quantile)
-        linear = [group.linear for group in groups.values()]
+        linear = {group: sums.linear for group, sums in groups.items()}
         elsewhere = _total(
             (group.linear, _share(group.linear, rules.tenant_weight))
             for other in others
             for group in other.groups.values()
         )
+        common = taught(list(linear.values()), elsewhere, rules)
         prompt = LinearEstimator(
-            taught(linear, elsewhere, rules),
+            common,
             tuple(min(max(margin, 1.0), MOST_MARGIN) for margin in margins),
+            contradicted(linear, common, elsewhere, rules),
         )
     outputs = _quantiles({g: s.outputs for g, s in groups.items()}, rules.output_quantile, PRIOR_OUTPUT_TOKENS)
     return Calibration(prompt, tuple(math.ceil(tokens) for tokens in outputs), sums.samples)
@@ -105,6 +114,19 @@ def taught(groups: Sequence[Sums], elsewhere: Sums, rules: EstimationRules) -> t
     beside = _total([(elsewhere, trust)])
     together = trusts(groups, rules, beside) if len(groups) > 1 else alone
     return coefficients([*groups, beside], [*together, 1.0])
+
+
+def contradicted(
+    groups: Mapping[int, Sums], common: Sequence[float], elsewhere: Sums, rules: EstimationRules
+) -> Mapping[int, tuple[float, ...]]:
+    """The coefficients of those groups that have some of their own, since the common ones are too far from them."""
+    own = {}
+    for group, sums in groups.items():
+        if len(groups) > 1 and sums.weight >= _OWN_SAMPLES:
+            alone = taught([sums], elsewhere, rules)
+            if sums.distance(common, alone) > rules.agreement:
+                own[group] = alone
+    return MappingProxyType(own)
 
 
 def trusts(groups: Sequence[Sums], rules: EstimationRules, beside: Sums | None = None) -> list[float]:
@@ -220,13 +242,20 @@ def has_moved(told: Calibration | None, now: Calibration) -> bool:
         return True
     match told.prompt, now.prompt:
         case LinearEstimator() as old, LinearEstimator() as new:
-            steps = zip(old.coefficients, new.coefficients, PRIOR_SPREADS, strict=True)
-            return any(abs(b - a) > _MOVED_SPREADS * spread for a, b, spread in steps) or any(
-                _differ(a, b) for a, b in zip(old.margins, new.margins, strict=True)
+            return (
+                old.own.keys() != new.own.keys()
+                or _have_moved(old.coefficients, new.coefficients)
+                or any(_have_moved(old.own[group], new.own[group]) for group in old.own)
+                or any(_differ(a, b) for a, b in zip(old.margins, new.margins, strict=True))
             )
         case RatioEstimator() as old, RatioEstimator() as new:
             return _differ(old.ratio, new.ratio) or _differ(old.conservative, new.conservative)
     return True
+
+
+def _have_moved(old: Sequence[float], new: Sequence[float]) -> bool:
+    steps = zip(old, new, PRIOR_SPREADS, strict=True)
+    return any(abs(b - a) > _MOVED_SPREADS * spread for a, b, spread in steps)
 
 
 def _differ(a: float, b: float) -> bool:

@@ -62,6 +62,11 @@ class Sums(msgspec.Struct):
             place += row + 1
         return max(0.0, left / self.weight)
 
+    def distance(self, one: Sequence[float], other: Sequence[float]) -> float:
+        """By how much two solutions differ, as the root mean square over the rows."""
+        difference = [a - b for a, b in zip(one, other, strict=True)]
+        return math.sqrt(Sums(self.weight, 0.0, [0.0] * len(difference), self.moments).mean_square(difference))
+
 
 def solve(sums: Sums, ridge: Sequence[float]) -> list[float]:
     """The solution nearest to 0 by `ridge`, which is the weight of the prior for each column and above 0 (Cholesky)."""

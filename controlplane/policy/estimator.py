@@ -54,14 +54,16 @@ def chance(tokens: float) -> float:
 @dataclass(frozen=True, slots=True)
 class LinearEstimator:
     """Tokens per unit of each feature. `margins` are factors of at least 1 for a long text, by tenant group; a short
-    one's are `chance` times as far from 1."""
+    one's are `chance` times as far from 1. `own` has the coefficients of tenant groups that the others contradict."""
 
     coefficients: Vector = PRIOR_COEFFICIENTS
     margins: tuple[float, ...] = (PRIOR_MARGIN,) * TENANT_GROUPS
+    own: Mapping[int, Vector] = field(default_factory=lambda: MappingProxyType({}))
 
     def estimate(self, features: Features, group: int) -> Estimate:
         least = features.text.total / MOST_BYTES_PER_TOKEN
-        central = max(1.0, least, sum(map(mul, self.coefficients, features.vector))) + features.token_ids
+        coefficients = self.own.get(group, self.coefficients)
+        central = max(1.0, least, sum(map(mul, coefficients, features.vector))) + features.token_ids
         return Estimate(central, central * (1.0 + (self.margins[group] - 1.0) * chance(central)))
 
 

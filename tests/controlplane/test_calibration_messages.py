@@ -29,6 +29,7 @@ LINEAR = st.builds(
     LinearEstimator,
     st.tuples(*[NUMBERS] * len(FEATURES)),
     st.tuples(*[st.floats(1, 2)] * TENANT_GROUPS),
+    st.dictionaries(st.integers(0, TENANT_GROUPS - 1), st.tuples(*[NUMBERS] * len(FEATURES)), max_size=3),
 )
 CALIBRATIONS = st.builds(
     Calibration,
@@ -64,6 +65,7 @@ def test_priors_are_those_of_the_estimator() -> None:
     [
         lambda each: each.coefficients.pop(),
         lambda each: each.margins.append(1.0),
+        lambda each: each.own.add(group=1, coefficients=[1.0]),
         lambda each: each.outputs.pop(),
         lambda each: setattr(each, "category", "poem"),
     ],

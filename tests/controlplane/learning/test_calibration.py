@@ -16,7 +16,15 @@ from msgspec import structs
 from controlplane.features import Category, Features
 from controlplane.learning.calibration import calibrate, coefficients, trusts
 from controlplane.learning.statistics import SMALL_TOKENS, Observation, merge
-from controlplane.policy.estimator import TENANT_GROUPS, Calibrations, RatioEstimator, chance, group_of, unlearned
+from controlplane.policy.estimator import (
+    TENANT_GROUPS,
+    Calibrations,
+    LinearEstimator,
+    RatioEstimator,
+    chance,
+    group_of,
+    unlearned,
+)
 from controlplane.policy.priors import MOST_MARGIN, PRIOR_COEFFICIENTS, PRIOR_OUTPUT_TOKENS, PRIOR_RATIOS
 from controlplane.policy.settings import EstimationRules, Estimator
 from controlplane.policy.text import count_text
@@ -30,10 +38,11 @@ def central(calibrations: Calibrations, features: Features, group: int = 0) -> f
     return calibrations.of(MODEL, features.category).prompt.estimate(features, group).central
 
 
-def shift(before: Calibrations, after: Calibrations, probes: list[Features]) -> float:
+def shift(before: Calibrations, after: Calibrations, probes: list[Features], group: int = 0) -> float:
     """The root mean square of the shares by which estimates differ, by the size that rows are weighted with."""
     squares = [
-        ((central(after, features) - central(before, features)) / (tokens_of(features) + SMALL_TOKENS)) ** 2
+        ((central(after, features, group) - central(before, features, group)) / (tokens_of(features) + SMALL_TOKENS))
+        ** 2
         for features in probes
     ]
     return math.sqrt(sum(squares) / len(squares))
@@ -191,6 +200,54 @@ def test_one_tenant_moves_the_others_by_no_more_than_the_stated_bound(
     assert math.sqrt(sum(squares) / len(squares)) <= bound * 1.05
 
 
+@given(
+    own=st.integers(30, 80),
+    factor=st.floats(0.7, 1.5),
+    count=st.integers(1, 400),
+    theirs=st.floats(0.2, 5),
+    tenants=st.integers(1, TENANT_GROUPS - 1),
+)
+@settings(max_examples=25, deadline=None)
+def test_all_others_together_move_nobody_by_more_than_the_agreement(
+    own: int, factor: float, count: int, theirs: float, tenants: int
+) -> None:
+    """However many they are, and also where there is but one, so that nobody could tell which of the two is right."""
+    mine = [report(number=number, factor=factor) for number in range(own)]
+    others = [
+        report(number=5000 + number, tenant=TENANTS[1 + number % tenants], factor=theirs) for number in range(count)
+    ]
+    if count % 2:  # text whose tokens depend on what there is little of in mine
+        others = [replace(one, features=replace(one.features, messages=50 * one.features.messages)) for one in others]
+    before = calibrate(merge([folded(mine)], 2000.0), RULES)
+    after = calibrate(merge([folded([*mine, *others])], 2000.0), RULES)
+    moved = shift(before, after, [one.features for one in mine], group_of(TENANTS[0]))
+    assert moved <= RULES.agreement + 1e-6
+
+
+def test_two_tenants_that_contradict_each_other_each_keep_their_own_estimate() -> None:
+    def report_of(number: int) -> Observation:
+        return report(number=number, tenant=TENANTS[number % 2], factor=(0.8, 3.0)[number % 2])
+
+    calibrations = learned([report_of(number) for number in range(400)], every=20)
+    for place, factor in enumerate((0.8, 3.0)):
+        errors = [
+            central(calibrations, features, group_of(TENANTS[place])) / tokens_of(features, factor) - 1
+            for features in PROBES
+        ]
+        assert math.sqrt(statistics.fmean(error**2 for error in errors)) < 0.1
+    newcomer = central(calibrations, PROBES[0], group_of(TENANTS[2]))
+    assert tokens_of(PROBES[0], 0.8) < newcomer < tokens_of(PROBES[0], 3.0)
+
+
+def test_who_agrees_needs_no_estimate_of_its_own() -> None:
+    observations = [
+        report(number=number, tenant=TENANTS[number % 2], factor=(1.1, 1.2)[number % 2]) for number in range(200)
+    ]
+    prompt = learned(observations).of(MODEL, Category.PROSE).prompt
+    assert isinstance(prompt, LinearEstimator)
+    assert not prompt.own
+
+
 @pytest.mark.parametrize("rules", [RULES, RATIO])
 @pytest.mark.parametrize("factor", [0.25, 0.5, 2.0, 4.0])
 def test_a_tenant_that_sends_junk_hardly_moves_the_others(rules: EstimationRules, factor: float) -> None:
@@ -249,7 +306,8 @@ def test_two_tenants_that_differ_are_both_heard() -> None:
     ]
     calibrations = learned(observations)
     for features in PROBES:
-        assert central(calibrations, features) == pytest.approx(tokens_of(features, 1.2), rel=0.05)
+        newcomer = central(calibrations, features, group_of(TENANTS[2]))
+        assert newcomer == pytest.approx(tokens_of(features, 1.2), rel=0.05)
 
 
 def test_a_tenant_counts_as_so_many_samples_at_most() -> None:
