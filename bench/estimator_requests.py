@@ -4,7 +4,7 @@ English, from Python's language reference and from licences and descriptions of 
 standard library; Chinese, Japanese and Arabic, from paragraphs of our own (estimator_texts/) and from the message
 catalogues (gettext) of this machine and of installed packages, such as Django's; JSON, generated; mixed, of all of
 these; tools, chats with tool definitions, calls and results. Documents are split in two: what is learned from is never
-measured on.
+measured on. A third source are the documents of `estimator_books`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
 from zlib import crc32
+
+import estimator_books
 
 KINDS = ("english", "code", "chinese", "japanese", "arabic", "mixed", "json", "tools")
 LANGUAGES = {
@@ -48,48 +50,50 @@ _TASKS = (
 )
 
 Request = dict[str, Any]
+# Half 0 or 1 of the documents, or where the packages of `estimator_books` are unpacked.
+Source = int | Path
 
 
-def requests(kind: str, half: int, count: int, seed: int) -> Iterator[Request]:
-    """Chat bodies of a kind, from the documents of half 0 or 1."""
-    dice = random.Random(f"{kind} {half} {seed}")
+def requests(kind: str, source: Source, count: int, seed: int) -> Iterator[Request]:
+    """Chat bodies of a kind."""
+    dice = random.Random(f"{kind} {source if isinstance(source, int) else 'books'} {seed}")
     for _ in range(count):
         size = int(SHORT * (LONG / SHORT) ** dice.random())
-        yield _MAKERS[kind](kind, half, size, dice)
+        yield _MAKERS[kind](kind, source, size, dice)
 
 
-def _plain(kind: str, half: int, size: int, dice: random.Random) -> Request:
-    text = _text(kind, half, size, dice)
+def _plain(kind: str, source: Source, size: int, dice: random.Random) -> Request:
+    text = _text(kind, source, size, dice)
     messages = [{"role": "user", "content": f"{dice.choice(_TASKS)}\n\n{text}" if dice.random() < 0.3 else text}]
     if dice.random() < 0.5:
         messages.insert(0, {"role": "system", "content": "You are a helpful assistant."})
     return {"model": "m", "messages": _in_turns(messages, size, dice)}
 
 
-def _mixed(_: str, half: int, size: int, dice: random.Random) -> Request:
+def _mixed(_: str, source: Source, size: int, dice: random.Random) -> Request:
     """Several kinds in one text, in pieces."""
     pieces: list[str] = []
     left = size
     while left > 0:
         kind = dice.choice(("english", "code", "chinese", "japanese", "arabic", "json"))
-        piece = _text(kind, half, min(left, max(100, int(size * dice.uniform(0.1, 0.5)))), dice)
+        piece = _text(kind, source, min(left, max(100, int(size * dice.uniform(0.1, 0.5)))), dice)
         pieces.append(piece)
         left -= len(piece.encode())
     return {"model": "m", "messages": [{"role": "user", "content": "\n\n".join(pieces)}]}
 
 
-def _tools(_: str, half: int, size: int, dice: random.Random) -> Request:
+def _tools(_: str, source: Source, size: int, dice: random.Random) -> Request:
     """An agent's chat: half of it definitions, the rest calls, their results and text."""
     definitions: list[dict[str, Any]] = []
     while len(json.dumps(definitions)) < size // 2 or not definitions:
-        definitions.append(_definition(half, len(definitions), dice))
-    messages: list[dict[str, Any]] = [{"role": "user", "content": _text("english", half, 200, dice)}]
+        definitions.append(_definition(source, len(definitions), dice))
+    messages: list[dict[str, Any]] = [{"role": "user", "content": _text("english", source, 200, dice)}]
     left = size // 2
     while left > 0:
         call = f"call{dice.randrange(10**5):05d}"
         function = dice.choice(definitions)["function"]["name"]
-        arguments = json.dumps(_record(half, dice, 2))
-        result = _text(dice.choice(("english", "json", "code")), half, min(left, dice.randrange(100, 4000)), dice)
+        arguments = json.dumps(_record(source, dice, 2))
+        result = _text(dice.choice(("english", "json", "code")), source, min(left, dice.randrange(100, 4000)), dice)
         messages += [
             {
                 "role": "assistant",
@@ -99,14 +103,14 @@ def _tools(_: str, half: int, size: int, dice: random.Random) -> Request:
                 ],
             },
             {"role": "tool", "tool_call_id": call, "name": function, "content": result},
-            {"role": "assistant", "content": _text("english", half, 120, dice)},
-            {"role": "user", "content": _text("english", half, 80, dice)},
+            {"role": "assistant", "content": _text("english", source, 120, dice)},
+            {"role": "user", "content": _text("english", source, 80, dice)},
         ]
         left -= len(result) + len(arguments)
     return {"model": "m", "messages": messages, "tools": definitions}
 
 
-_MAKERS: dict[str, Callable[[str, int, int, random.Random], Request]] = {
+_MAKERS: dict[str, Callable[[str, Source, int, random.Random], Request]] = {
     **dict.fromkeys(PRIOR_KINDS, _plain),
     "mixed": _mixed,
     "tools": _tools,
@@ -128,11 +132,11 @@ def _in_turns(messages: list[dict[str, str]], size: int, dice: random.Random) ->
 # --- text ----------------------------------------------------------------------------------------------------------
 
 
-def _text(kind: str, half: int, size: int, dice: random.Random) -> str:
+def _text(kind: str, source: Source, size: int, dice: random.Random) -> str:
     """About `size` bytes of one kind: of one place in one document, or of several documents when they are short."""
     if kind == "json":
-        return _json(half, size, dice)
-    documents = [document for name, document in _documents(kind) if _half(name) == half or kind not in KINDS]
+        return _json(source, size, dice)
+    documents = _documents_of(kind, source)
     pieces: list[str] = []
     left = size
     while left > 0:
@@ -155,6 +159,16 @@ def _half(name: str) -> int:
 
 
 @cache
+def _documents_of(kind: str, source: Source) -> list[str]:
+    found = _documents(kind) if isinstance(source, int) else estimator_books.documents(source, kind)
+    return [
+        text
+        for name, text in sorted(found)
+        if len(text) >= 300 and (not isinstance(source, int) or _half(name) == source or kind not in KINDS)
+    ]
+
+
+@cache
 def _documents(kind: str) -> list[tuple[str, str]]:
     """Name and text of each document of a kind."""
     if kind == "code":
@@ -164,7 +178,7 @@ def _documents(kind: str) -> list[tuple[str, str]]:
         found += [(f"topics {name}", text) for name, text in topics.items()]
     else:
         found = list(_own(kind)) + list(_catalogues(kind))
-    return sorted((name, text) for name, text in found if len(text) >= 300)
+    return found
 
 
 def _files(roots: list[Path], patterns: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -208,27 +222,27 @@ def _catalogues(kind: str) -> Iterator[tuple[str, str]]:
 # --- JSON ----------------------------------------------------------------------------------------------------------
 
 
-def _json(half: int, size: int, dice: random.Random) -> str:
+def _json(source: Source, size: int, dice: random.Random) -> str:
     records: list[Any] = []
     shape = dice.randrange(2**30)
     indent = dice.choice((None, None, 2, 4))
     while True:
         # Records of one list have one shape.
         shaped = random.Random(shape)
-        records.append(_record(half, dice, 3, shaped))
+        records.append(_record(source, dice, 3, shaped))
         text = json.dumps(records, indent=indent, separators=(",", ":") if indent is None and shape % 2 else None)
         if len(text) >= size:
             return text
 
 
-def _record(half: int, dice: random.Random, depth: int, shape: random.Random | None = None) -> dict[str, Any]:
+def _record(source: Source, dice: random.Random, depth: int, shape: random.Random | None = None) -> dict[str, Any]:
     shape = shape or dice
-    names = shape.sample(_words(half), shape.randrange(3, 9))
-    return {name: _value(half, dice, depth, shape) for name in names}
+    names = shape.sample(_words(source), shape.randrange(3, 9))
+    return {name: _value(source, dice, depth, shape) for name in names}
 
 
-def _value(half: int, dice: random.Random, depth: int, shape: random.Random) -> Any:
-    words = _words(half)
+def _value(source: Source, dice: random.Random, depth: int, shape: random.Random) -> Any:
+    words = _words(source)
     makers: tuple[Callable[[], Any], ...] = (
         lambda: dice.randrange(10 ** dice.randrange(1, 9)),
         lambda: round(dice.uniform(-180, 180), dice.randrange(1, 7)),
@@ -237,18 +251,18 @@ def _value(half: int, dice: random.Random, depth: int, shape: random.Random) -> 
         lambda: dice.choice((True, False, None)),
         lambda: " ".join(dice.sample(words, dice.randrange(2, 15))),
         lambda: dice.choice(words),
-        lambda: _record(half, dice, depth - 1, shape),
+        lambda: _record(source, dice, depth - 1, shape),
         lambda: [dice.randrange(1000) for _ in range(dice.randrange(1, 6))],
     )
     return makers[shape.randrange(len(makers) if depth > 1 else 7)]()
 
 
-def _definition(half: int, number: int, dice: random.Random) -> dict[str, Any]:
-    names = dice.sample(_words(half), dice.randrange(2, 8))
+def _definition(source: Source, number: int, dice: random.Random) -> dict[str, Any]:
+    names = dice.sample(_words(source), dice.randrange(2, 8))
     properties = {
         name: {
             "type": dice.choice(("string", "integer", "boolean", "number")),
-            "description": " ".join(dice.sample(_words(half), dice.randrange(4, 14))),
+            "description": " ".join(dice.sample(_words(source), dice.randrange(4, 14))),
         }
         for name in names[1:]
     }
@@ -256,14 +270,14 @@ def _definition(half: int, number: int, dice: random.Random) -> dict[str, Any]:
         "type": "function",
         "function": {
             "name": f"{names[0]}_{number}",
-            "description": _text("english", half, dice.randrange(60, 300), dice),
+            "description": _text("english", source, dice.randrange(60, 300), dice),
             "parameters": {"type": "object", "properties": properties, "required": names[1:2]},
         },
     }
 
 
 @cache
-def _words(half: int) -> list[str]:
-    text = " ".join(document for name, document in _documents("english") if _half(name) == half)
+def _words(source: Source) -> list[str]:
+    text = " ".join(_documents_of("english", source))
     words = {word.lower() for word in text.split() if word.isalpha() and word.isascii() and len(word) > 3}
     return sorted(words)[:6000]
