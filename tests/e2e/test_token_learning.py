@@ -72,8 +72,11 @@ async def send(system: RunningSystem, body: dict[str, Any], **headers: str) -> h
     return answer
 
 
-async def pool_of_borderline(system: RunningSystem) -> str:
-    return (await send(system, chat(BORDERLINE))).headers["x-headrace-pool"]
+async def pools_of_borderline(system: RunningSystem) -> set[str]:
+    """Of a whole answer and of a streamed one."""
+    return {
+        (await send(system, chat(BORDERLINE, **form))).headers["x-headrace-pool"] for form in ({}, {"stream": True})
+    }
 
 
 async def calibration(system: RunningSystem) -> calibration_pb2.GetCalibrationResponse:
@@ -93,7 +96,7 @@ async def usage(system: RunningSystem, result: str, *, streamed: bool) -> int:
 async def test_what_the_engine_counts_changes_the_pool_of_a_borderline_request(system: RunningSystem) -> None:
     """Facts row: decision order (answers teach)."""
     before = await send(system, chat(BORDERLINE), **{"x-headrace-debug": "1"})
-    assert before.headers["x-headrace-pool"] == LONG
+    assert await pools_of_borderline(system) == {before.headers["x-headrace-pool"]} == {LONG}
     assert json.loads(before.headers["x-headrace-decision"])["rests_on"] == "prior"
     for number in range(20):
         whole = chat(1000 + 150 * number, number, max_tokens=4)
@@ -106,7 +109,7 @@ async def test_what_the_engine_counts_changes_the_pool_of_a_borderline_request(s
 
     after: httpx.Response = await until(is_learned, 20.0)
     debug = json.loads(after.headers["x-headrace-decision"])
-    assert after.headers["x-headrace-pool"] == SHORT
+    assert await pools_of_borderline(system) == {after.headers["x-headrace-pool"]} == {SHORT}
     assert debug["rests_on"] == "learned"
     assert debug["likely_prompt_tokens"] == pytest.approx(BORDERLINE / BYTES_PER_TOKEN, rel=0.08)
     assert await usage(system, "learned", streamed=True) == 20
@@ -131,7 +134,7 @@ async def test_it_survives_a_restart_of_everything_but_etcd(system: RunningSyste
 
     async def answers_as_learned() -> bool:
         try:
-            return await pool_of_borderline(system) == SHORT and await samples(system) >= learned
+            return await pools_of_borderline(system) == {SHORT} and await samples(system) >= learned
         except (AssertionError, httpx.TransportError, grpc.aio.AioRpcError):
             return False
 
@@ -191,7 +194,7 @@ async def test_two_control_planes_agree_within_seconds(system: RunningSystem) ->
             return (await explained(system.fleet)).rests_on == "prior" == (await explained(fleet)).rests_on
 
         await until(is_unlearned)
-        assert await pool_of_borderline(system) == LONG
+        assert await pools_of_borderline(system) == {LONG}
 
 
 async def explained(fleet: fleet_pb2_grpc.FleetStub) -> decision_pb2.Budget:
