@@ -25,7 +25,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import estimator_tokenizers
 from estimator_requests import KINDS, PRIOR_KINDS, Source, requests
@@ -61,6 +61,15 @@ class Sample:
     tokens: dict[str, int]
 
 
+class _Task(NamedTuple):
+    """So many requests of a kind."""
+
+    kind: str
+    source: Source
+    seed: int
+    number: int
+
+
 @dataclass(frozen=True, slots=True)
 class Guess:
     kind: str
@@ -78,9 +87,12 @@ class Guess:
 
 
 def main(argument: str, folder: Path | None) -> None:
-    kinds = PRIOR_KINDS if argument == "priors" else KINDS
-    seeds = SEEDS_FOR_BOOKS if folder else (SEED,)
-    tasks = [(kind, source, seed) for seed in seeds for source in (0, folder or 1) for kind in kinds]
+    if argument == "priors":
+        tasks = [_Task(kind, 0, SEED, MEASURED if kind in KINDS else FOR_PRIORS) for kind in PRIOR_KINDS]
+    else:
+        parts: tuple[tuple[Source, int], ...] = ((0, LEARNED), (folder or 1, MEASURED))
+        seeds = SEEDS_FOR_BOOKS if folder else (SEED,)
+        tasks = [_Task(kind, source, seed, number) for seed in seeds for source, number in parts for kind in KINDS]
     with ProcessPoolExecutor(max_workers=2) as pool:
         samples = [sample for part in pool.map(_samples, tasks) for sample in part]
     match argument:
@@ -92,12 +104,13 @@ def main(argument: str, folder: Path | None) -> None:
             _print_table(samples, by_kind=argument in {"kinds", "books"})
 
 
-def _samples(task: tuple[str, Source, int]) -> list[Sample]:
-    kind, source, seed = task
-    count = FOR_PRIORS if kind not in KINDS else MEASURED
+def _samples(task: _Task) -> list[Sample]:
+    kind, source, seed, number = task
     counts = estimator_tokenizers.load()
-    bodies = list(requests(kind, source, count, seed))
-    return [Sample(*task, features_of(body), {name: c(body) for name, c in counts.items()}) for body in bodies]
+    return [
+        Sample(kind, source, seed, features_of(body), {name: c(body) for name, c in counts.items()})
+        for body in requests(kind, source, number, seed)
+    ]
 
 
 def features_of(body: dict[str, Any]) -> Features:
@@ -199,18 +212,17 @@ def _share(found: Iterable[bool]) -> float:
 def _print_priors(samples: Sequence[Sample]) -> None:
     import numpy as np  # noqa: PLC0415 - of no other use here
 
-    half = [sample for sample in samples if sample.source == 0]
-    rows = np.array([sample.features.vector for sample in half], float)
+    rows = np.array([sample.features.vector for sample in samples], float)
     begin = np.array(PRIOR_COEFFICIENTS)
     size = np.maximum(rows @ begin, 1.0) + 32
     scaled = rows / size[:, None]
     moments = scaled.T @ scaled + np.diag((PRIOR_NOISE / np.array(PRIOR_SPREADS) / 3) ** 2)
     found = []
-    for model in half[0].tokens:
-        tokens = np.array([sample.tokens[model] for sample in half], float)
+    for model in samples[0].tokens:
+        tokens = np.array([sample.tokens[model] for sample in samples], float)
         found.append(begin + np.linalg.solve(moments, scaled.T @ ((tokens - rows @ begin) / size)))
-    print(f"{'feature':12} {'mean':>8} {'spread':>8}  " + " ".join(f"{model:>12.12}" for model in half[0].tokens))
-    fitted = [fit for model, fit in zip(half[0].tokens, found, strict=True) if model != HELD_OUT]
+    print(f"{'feature':12} {'mean':>8} {'spread':>8}  " + " ".join(f"{model:>12.12}" for model in samples[0].tokens))
+    fitted = [fit for model, fit in zip(samples[0].tokens, found, strict=True) if model != HELD_OUT]
     for place, name in enumerate(FEATURES):
         values = [fit[place] for fit in fitted]
         print(
