@@ -15,22 +15,32 @@ from controlplane.config.settings import CallerSettings, Settings
 from controlplane.errors import ConfigurationError, HeadraceError, UnavailableError
 from controlplane.etcd.server import free_ports
 from headrace.credentials import read_tokens
+from headrace.processors import available_processors
 
 # Where a run of free ports may begin; a few are enough, as hardly any port is taken.
 CANDIDATES = 50
+FEWEST_SHARING = 2  # workers, so that one may die and nobody notices
+MOST_WORKERS = 256
 LEDGER_FILE = "ledger.sqlite"
 
 
 def fit_to_one_machine(settings: Settings, state_dir: Path) -> Settings:
-    """Free ports in place of port 0, so that a part that is started again comes back at the same address; a socket for
-    each filter worker; and what the workers need to call the control plane.
+    """Free ports in place of port 0, so that a part that is started again comes back at the same address; how many
+    filter workers, with a socket for each; and what they need to call the control plane.
 
     Raises ConfigurationError when they cannot call it, HeadraceError naming each address that is taken.
     """
-    settings = _with_addresses(replace(settings, caller=replace(_caller(settings), control_planes=())), state_dir)
+    ext_proc = settings.ext_proc
+    workers = ext_proc.workers or default_workers(available_processors(), shared=ext_proc.session_store.url is not None)
+    settings = replace(
+        settings,
+        caller=replace(_caller(settings), control_planes=()),
+        ext_proc=replace(ext_proc, workers=workers),
+    )
+    settings = _with_addresses(settings, state_dir, workers)
     taken = [
         f"{setting}: cannot listen on {address}: {fault}"
-        for setting, address in _listening(settings)
+        for setting, address in _listening(settings, workers)
         if (fault := _fault_of_listening(address))
     ]
     if taken:
@@ -38,6 +48,12 @@ def fit_to_one_machine(settings: Settings, state_dir: Path) -> Settings:
             "\n".join([*taken, "end what listens there, or choose other addresses in the configuration"])
         )
     return settings
+
+
+def default_workers(processors: float, *, shared: bool) -> int:
+    """For so many processors: one without a shared session store, as each would keep sessions for itself. Of several,
+    half as many as processors, since Envoy and the control plane need as much for a request as the filter does."""
+    return min(max(FEWEST_SHARING, int(processors / 2)), MOST_WORKERS) if shared else 1
 
 
 def next_port(address: str, steps: int) -> str:
@@ -69,8 +85,8 @@ def _caller(settings: Settings) -> CallerSettings:
     return caller
 
 
-def _with_addresses(settings: Settings, state_dir: Path) -> Settings:
-    ports = _FreePorts(port for _, address in _listening(settings) if (port := _port(address)))
+def _with_addresses(settings: Settings, state_dir: Path, workers: int) -> Settings:
+    ports = _FreePorts(port for _, address in _listening(settings, workers) if (port := _port(address)))
 
     def fixed(address: str, count: int = 1) -> str:
         if unix_path(address) is not None or _port(address):
@@ -78,7 +94,6 @@ def _with_addresses(settings: Settings, state_dir: Path) -> Settings:
         host, _ = split_address(address)
         return joined_address(host, ports.take(host, count))
 
-    workers = settings.ext_proc.workers
     listen = fixed(settings.ext_proc.listen)
     sockets = tuple(f"unix:{state_dir.resolve()}/filter-{n}.sock" for n in range(workers))
     control_plane = replace(
@@ -106,7 +121,7 @@ def _with_addresses(settings: Settings, state_dir: Path) -> Settings:
     )
 
 
-def _listening(settings: Settings) -> Iterator[tuple[str, str]]:
+def _listening(settings: Settings, workers: int) -> Iterator[tuple[str, str]]:
     """Every TCP address that a part listens on, with the setting it comes from."""
     control, ext_proc = settings.control_plane, settings.ext_proc
     yield "gateway.address", settings.gateway.address
@@ -114,9 +129,9 @@ def _listening(settings: Settings) -> Iterator[tuple[str, str]]:
     yield "control_plane.xds", control.xds
     yield "control_plane.metrics", control.metrics
     yield "envoy.admin", settings.envoy.admin
-    if ext_proc.workers == 1 and unix_path(ext_proc.listen) is None:
+    if workers == 1 and unix_path(ext_proc.listen) is None:
         yield "ext_proc.listen", ext_proc.listen
-    for worker in range(ext_proc.workers):
+    for worker in range(workers):
         yield "ext_proc.health", next_port(ext_proc.health, worker)
         yield "ext_proc.metrics", next_port(ext_proc.metrics, worker)
 

@@ -66,9 +66,10 @@ def _session_store(settings: Settings) -> RedisPins | None:
 
 def _listen_address(settings: Settings, worker: int) -> str:
     ext_proc = settings.ext_proc
-    if worker >= ext_proc.workers:
-        raise ConfigurationError([f"ext_proc.workers: there are {ext_proc.workers}, so none is number {worker}"])
-    if ext_proc.workers == 1:
+    workers = ext_proc.workers or 1
+    if worker >= workers:
+        raise ConfigurationError([f"ext_proc.workers: there are {workers}, so none is number {worker}"])
+    if workers == 1:
         return ext_proc.listen
     if worker >= len(ext_proc.advertise):
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Runs the parts of a system as child processes, starts those that die again, and stops them in order."""
+"""Runs the parts of a system as child processes, starts those again that die or hang, and stops them in order."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ SETTLED_SECONDS = 30.0
 STOP_SECONDS = 10.0
 LOG_LINES_SHOWN = 15
 
+LOOK_SECONDS = 1.0
+# Looks, not seconds: if this process was stopped itself, or had no time, its children need not have hung.
+MOST_UNANSWERED = 4
+
 
 class PartFailedError(HeadraceError):
     """A part ended before the system was up."""
@@ -29,15 +33,27 @@ class PartFailedError(HeadraceError):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One child process: `start` starts it, and starts it again when it has died. `log` is where its output goes."""
+    """One child process: `start` starts it, and starts it again when it has died. `log` is where its output goes.
+
+    `answers` asks it for a sign of life, gives up after a time of its own, and raises nothing. A part that has given
+    one and then does not for MOST_UNANSWERED times is killed: of one that hangs this makes one that died.
+    """
 
     name: str
     start: Callable[[], Awaitable[Process]]
     log: Path | None = None
     stop_seconds: float = STOP_SECONDS
+    answers: Callable[[], Awaitable[bool]] | None = None
 
 
-def program(name: str, argv: Sequence[str], *, log: Path | None, env: Mapping[str, str] | None = None) -> Part:
+def program(
+    name: str,
+    argv: Sequence[str],
+    *,
+    log: Path | None,
+    env: Mapping[str, str] | None = None,
+    answers: Callable[[], Awaitable[bool]] | None = None,
+) -> Part:
     """A part that is one command; without `log` its output goes to ours."""
 
     async def start() -> Process:
@@ -46,7 +62,7 @@ def program(name: str, argv: Sequence[str], *, log: Path | None, env: Mapping[st
         with log.open("ab") as output:
             return await child.start(argv, env=env, stdout=output)
 
-    return Part(name, start, log)
+    return Part(name, start, log, answers=answers)
 
 
 class Supervisor:
@@ -98,7 +114,7 @@ class Supervisor:
         delay = FIRST_RESTART_SECONDS
         started = self._clock()
         while True:
-            status = await self._processes[part.name].wait()
+            status = await self._end_of(part)
             if not self._is_settled:
                 if not self._failed.done():
                     self._failed.set_exception(PartFailedError(_obituary(part, status)))
@@ -108,6 +124,28 @@ class Supervisor:
                 delay = FIRST_RESTART_SECONDS
             started = await self._start_again(part, delay)
             delay = min(delay * 2, LONGEST_RESTART_SECONDS)
+
+    async def _end_of(self, part: Part) -> int:
+        """The exit status of the part's process, once it has ended by itself or was killed because it hung."""
+        process = self._processes[part.name]
+        if part.answers is None:
+            return await process.wait()
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(self._kill_when_hung(part.name, part.answers, process))
+            status = await process.wait()
+            watching.cancel()
+        return status
+
+    async def _kill_when_hung(self, name: str, answers: Callable[[], Awaitable[bool]], process: Process) -> None:
+        while not await answers():  # it starts
+            await self._sleep(LOOK_SECONDS)
+        unanswered = 0
+        while unanswered < MOST_UNANSWERED:
+            await self._sleep(LOOK_SECONDS)
+            unanswered = 0 if await answers() else unanswered + 1
+        _log.error("part hangs and is killed part=%s unanswered=%d", name, unanswered)
+        if process.returncode is None:
+            process.kill()
 
     async def _start_again(self, part: Part, delay: float) -> float:
         """Tries until the part has been started; returns when that was."""

@@ -26,7 +26,7 @@ from controlplane.errors import HeadraceError
 from controlplane.etcd.server import EtcdServer, find_program
 from controlplane.grpc_calling import ControlPlaneTarget
 from headrace.credentials import target
-from headrace.one_machine import fit_to_one_machine
+from headrace.one_machine import fit_to_one_machine, next_port
 from headrace.supervisor import Part, Supervisor, program
 
 _log = logging.getLogger(__name__)
@@ -102,9 +102,9 @@ async def _start(settings: Settings, supervisor: Supervisor, state_dir: Path, lo
     file = state_dir / CONFIG_FILE
     file.write_text(dump(settings))
 
-    def headrace(name: str, *arguments: str) -> Part:
+    def headrace(name: str, *arguments: str, answers: Callable[[], Awaitable[bool]] | None = None) -> Part:
         argv = [sys.executable, "-m", "headrace", *arguments, "--config", str(file)]
-        return program(name, argv, log=_log_file(log_dir, name))
+        return program(name, argv, log=_log_file(log_dir, name), answers=answers)
 
     told = _Told(time.monotonic)
 
@@ -112,8 +112,10 @@ async def _start(settings: Settings, supervisor: Supervisor, state_dir: Path, lo
         await _first(supervisor.failure(), _poll(trouble, deadline, log_dir, told))
 
     await supervisor.add(headrace("control-plane", "controlplane"))
-    for worker in range(settings.ext_proc.workers):
-        await supervisor.add(headrace(f"filter-{worker}", "ext-proc", "--worker", str(worker)))
+    for worker in range(len(settings.ext_proc.advertise)):
+        health = ControlPlaneTarget(dialable(next_port(settings.ext_proc.health, worker)))
+        answers = partial(_is_alive, health)
+        await supervisor.add(headrace(f"filter-{worker}", "ext-proc", "--worker", str(worker), answers=answers))
     control_plane = target(dialable(settings.control_plane.grpc), settings.caller)
     # Envoy would warn of a control plane that does not listen yet.
     await until_well(lambda: _silence_of_grpc(control_plane))
@@ -166,6 +168,10 @@ def _log_file(log_dir: Path | None, name: str) -> Path | None:
 async def _silence_of_grpc(server: ControlPlaneTarget) -> str | None:
     """Why a gRPC server does not answer; None when it does, whether or not it is ready."""
     return await _trouble_of_grpc(server, service="liveness")
+
+
+async def _is_alive(server: ControlPlaneTarget) -> bool:
+    return await _silence_of_grpc(server) is None
 
 
 async def _trouble_of_grpc(server: ControlPlaneTarget, service: str = "") -> str | None:

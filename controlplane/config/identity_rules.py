@@ -80,7 +80,7 @@ def nobody_gets_by_when_filters_fail(settings: Settings) -> Iterator[Broken]:
 
 def workers_count_together(settings: Settings) -> Iterator[Broken]:
     ext_proc, tenants = settings.ext_proc, settings.policy.tenants
-    workers = max(ext_proc.workers, len(ext_proc.advertise))
+    workers = max(ext_proc.workers or 1, len(ext_proc.advertise))
     everybody: tuple[Tenant | TenantRules, ...] = (tenants, *tenants.known)
     limited = any(each.requests_per_minute or each.tokens_per_minute for each in everybody)
     if limited and workers > 1 and ext_proc.session_store.url is None:

@@ -139,9 +139,9 @@ def session_store_is_complete(settings: Settings) -> Iterator[Broken]:
 
 def workers_agree_on_sessions(settings: Settings) -> Iterator[Broken]:
     ext_proc, sessions = settings.ext_proc, settings.policy.sessions
-    workers = max(ext_proc.workers, len(ext_proc.advertise))
+    workers = max(ext_proc.workers or 1, len(ext_proc.advertise))
     if workers > 1 and ext_proc.session_store.url is None and (sessions.headers or sessions.body_fields):
-        at = "ext_proc.workers" if ext_proc.workers > 1 else "ext_proc.advertise"
+        at = "ext_proc.workers" if (ext_proc.workers or 1) > 1 else "ext_proc.advertise"
         yield Broken(
             (path(at), path("ext_proc.session_store.url")),
             f"{workers} filter workers would each keep a format tier of their own for a session; name a Redis or "

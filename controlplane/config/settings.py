@@ -192,7 +192,8 @@ class ExtProcSettings:
     listen: where Envoy asks for decisions, TCP or a Unix socket.
     health, metrics: where its health and its metrics are served.
     advertise: the addresses at which Envoy reaches the filter workers; empty means `listen`.
-    workers: how many processes.
+    workers: how many processes. None lets `headrace up` choose: one, or with a session store, which several need, half
+      as many as there are processors for it, and two at least; a worker that is started by itself is then the only one.
     transport: by what Envoy is served: our own HTTP/2, or gRPC's, for comparison.
     session_store: where they share the format tiers of sessions.
     key_secret_file: holds the secret of the digests of API keys, which `headrace keys new` makes with it.
@@ -203,7 +204,7 @@ class ExtProcSettings:
     health: ListenAddress = "127.0.0.1:9003"
     metrics: ListenAddress = "127.0.0.1:9091"
     advertise: tuple[DialOrUnixAddress, ...] = ()
-    workers: Annotated[int, Ge(1), Le(256)] = 1
+    workers: Annotated[int, Ge(1), Le(256)] | None = None
     transport: Literal["h2", "grpc"] = "grpc"
     session_store: SessionStoreSettings = SessionStoreSettings()
     key_secret_file: FileName | None = None

@@ -14,7 +14,7 @@ from controlplane.config.load import load
 from controlplane.config.settings import AuthSettings, CallerSettings, ControlPlaneSettings, Settings, TlsSettings
 from controlplane.errors import ConfigurationError, HeadraceError
 from headrace.credentials import control_planes
-from headrace.one_machine import fit_to_one_machine, next_port
+from headrace.one_machine import default_workers, fit_to_one_machine, next_port
 from support.system import FREE_PORTS
 
 
@@ -49,6 +49,26 @@ def test_each_worker_has_a_socket_and_ports_of_its_own(tmp_path: Path, workers: 
     )
     taken.update((fitted.gateway.address, fitted.control_plane.grpc, fitted.control_plane.xds, fitted.envoy.admin))
     assert set(taken.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("processors", "shared", "expected"),
+    [(0.5, True, 2), (2, True, 2), (5.9, True, 2), (6, True, 3), (64, True, 32), (1024, True, 256), (64, False, 1)],
+)
+def test_without_a_number_of_workers_processors_and_the_session_store_decide(
+    processors: float, shared: bool, expected: int
+) -> None:
+    assert default_workers(processors, shared=shared) == expected
+
+
+@pytest.mark.parametrize(("store", "fewest"), [("", 1), (', session_store: {url: "redis://127.0.0.1:6379"}', 2)])
+def test_the_parts_are_told_how_many_workers_there_are(tmp_path: Path, store: str, fewest: int) -> None:
+    ext_proc = fit_to_one_machine(
+        load(FREE_PORTS.replace('"127.0.0.1:0"}\nenvoy', f'"127.0.0.1:0"{store}}}\nenvoy'), "t"), tmp_path
+    ).ext_proc
+    assert ext_proc.workers == len(ext_proc.advertise)
+    assert ext_proc.workers >= fewest
+    assert bool(store) or ext_proc.workers == 1
 
 
 def test_every_address_that_is_taken_is_named_at_once(tmp_path: Path) -> None:

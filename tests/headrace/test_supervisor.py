@@ -16,7 +16,14 @@ import pytest
 
 from controlplane import child
 from controlplane.errors import UnavailableError
-from headrace.supervisor import LONGEST_RESTART_SECONDS, Part, PartFailedError, Supervisor, program
+from headrace.supervisor import (
+    LONGEST_RESTART_SECONDS,
+    MOST_UNANSWERED,
+    Part,
+    PartFailedError,
+    Supervisor,
+    program,
+)
 from support.processes import is_running
 from support.waiting import until
 
@@ -159,3 +166,70 @@ async def test_parts_end_also_when_one_waits_to_be_started_again() -> None:
         await asyncio.wait_for(sleeps.done.wait(), 60)
         first = supervisor.pid("first")
     assert not is_running(first)
+
+
+# --- parts that hang -----------------------------------------------------------------------------------------------
+
+
+class Answers:
+    """Gives these answers in turn, and the last one from then on."""
+
+    def __init__(self, *answers: bool) -> None:
+        self._answers = list(answers)
+        self.asked = 0
+
+    async def __call__(self) -> bool:
+        self.asked += 1
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+
+async def _hurry(_: float) -> None:
+    await asyncio.sleep(0)
+
+
+async def test_one_that_hangs_is_killed_and_started_again() -> None:
+    answers = Answers(False, False, True, *[False] * MOST_UNANSWERED, True)
+    async with Supervisor(time.monotonic, _hurry) as supervisor:
+        await supervisor.add(program("sleeper", SLEEPER, log=None, answers=answers))
+        hung = supervisor.pid("sleeper")
+        os.kill(hung, signal.SIGSTOP)
+        supervisor.settled()
+        await until(lambda: supervisor.pid("sleeper") != hung)
+        assert not is_running(hung)
+        again = supervisor.pid("sleeper")
+        asked = answers.asked
+        await until(lambda: answers.asked > asked + 2 * MOST_UNANSWERED)
+        assert supervisor.pid("sleeper") == again
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        pytest.param(Answers(False), id="never answered yet"),
+        pytest.param(Answers(*([True] + [False] * (MOST_UNANSWERED - 1)) * 20, True), id="answers now and then"),
+    ],
+)
+async def test_one_is_left_alone_that(answers: Answers) -> None:
+    async with Supervisor(time.monotonic, _hurry) as supervisor:
+        await supervisor.add(program("sleeper", SLEEPER, log=None, answers=answers))
+        supervisor.settled()
+        first = supervisor.pid("sleeper")
+        await until(lambda: answers.asked > 20 * MOST_UNANSWERED)
+        assert supervisor.pid("sleeper") == first
+
+
+async def test_one_that_dies_while_it_is_asked_is_started_again() -> None:
+    asked = asyncio.Event()
+
+    async def answers() -> bool:
+        asked.set()
+        await asyncio.Event().wait()
+        return True
+
+    async with supervising() as supervisor:
+        await supervisor.add(program("sleeper", SLEEPER, log=None, answers=answers))
+        supervisor.settled()
+        await asked.wait()
+        first = supervisor.pid("sleeper")
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: supervisor.pid("sleeper") != first)

@@ -125,7 +125,7 @@ class RunningSystem:
         """One sample of each filter worker that answers; 0 where it has none. Who asks often reads `settings` once."""
         ext_proc = (settings or self.settings()).ext_proc
         found: list[float] = []
-        for worker in range(ext_proc.workers):
+        for worker in range(ext_proc.workers or 1):
             try:
                 text = (await self.http.get(f"http://{next_port(ext_proc.metrics, worker)}/metrics")).text
             except httpx.TransportError:

@@ -91,18 +91,20 @@ def pool_endpoints(pool: PoolCluster) -> endpoint_pb2.ClusterLoadAssignment:
 
 
 def ext_proc_cluster(addresses: Sequence[str]) -> cluster_pb2.Cluster:
-    """One endpoint per filter worker. A dead worker is out after two failures, a hung one after two health checks.
+    """One endpoint per filter worker. Pings find out a hung one: they reset its connection, so that the requests in its
+    hands are tried on another, and their failure takes it out, as that of two requests to a dead one does.
 
-    The pings reset the connection to a hung worker, so that requests that wait for it are tried on another.
+    Health checks say when it is back. By themselves they take out only what has not answered for long: one that is
+    merely slow must not be, for its requests would make the next one slow. Hence the last worker is never ejected.
     """
-    cluster = _grpc_cluster(EXT_PROC, addresses, ping_interval=1.0, ping_timeout=1.0)
+    cluster = _grpc_cluster(EXT_PROC, addresses, ping_interval=0.5, ping_timeout=1.0)
     cluster.health_checks.append(
         health_check_pb2.HealthCheck(
             grpc_health_check={},
             interval=timedelta(seconds=0.5),
             no_traffic_interval=timedelta(seconds=0.5),
             no_traffic_healthy_interval=timedelta(seconds=0.5),
-            timeout=timedelta(seconds=0.5),
+            timeout=timedelta(seconds=2),
             unhealthy_threshold={"value": 2},
             healthy_threshold={"value": 1},
         )
@@ -112,9 +114,10 @@ def ext_proc_cluster(addresses: Sequence[str]) -> cluster_pb2.Cluster:
             split_external_local_origin_errors=True,
             consecutive_local_origin_failure={"value": 2},
             interval=timedelta(seconds=0.5),
-            base_ejection_time=timedelta(seconds=1),
-            max_ejection_time=timedelta(seconds=5),
-            max_ejection_percent={"value": 100},
+            # Until a health check succeeds, at the longest.
+            base_ejection_time=timedelta(seconds=10),
+            max_ejection_time=timedelta(seconds=10),
+            max_ejection_percent={"value": 99},
         )
     )
     return cluster

@@ -144,9 +144,9 @@ class Gateway:
     `ext_proc` and `access_log` are addresses: `unix:/path`, `ip:port`, `[ipv6]:port` or `host:port`.
 
     Larger bodies than `max_body_bytes` are answered with 413. `request_timeout` bounds how long a client may take to
-    send a request, `message_timeout` how long the filter may be silent once it has it: longer than the 2 s that finding
-    out a hung worker takes, whose requests are then tried on another. `max_wait` is the most that the
-    filter may ask for instead, by `override_message_timeout`.
+    send a request, `message_timeout` how long the filter may be silent once it has it: longer than the 1.5 s that
+    finding out a hung worker takes, whose requests are then tried on another. `max_wait` is the most that the filter
+    may ask for instead, by `override_message_timeout`.
 
     `metadata_namespace` is where the filter's dynamic metadata is; what is read out of responses, `errors` only of
     those with status 400, is in `<metadata_namespace>.usage`. Requests that the filter gave no pool go to
