@@ -51,7 +51,15 @@ async def measure(
     roles = {**running.processes(), "engines": engines}
     pids = {pid for each in roles.values() for pid in each} | set(others)
     before = machine.read(pids)
-    said = await _load(running.port, scenario, bodies, seed)
+    said = await generate(
+        running.port,
+        bodies,
+        seconds=scenario.seconds,
+        warm_up=scenario.warm_up,
+        connections=scenario.connections,
+        rate=scenario.rate,
+        seed=seed,
+    )
     spent = machine.spent(before, machine.read(pids))
     answered = len(said["whole"])
     # The processors also worked for the requests of the warm-up.
@@ -70,8 +78,18 @@ async def measure(
     )
 
 
-async def _load(port: int, scenario: Scenario, bodies: Sequence[Path], seed: int) -> dict[str, Any]:
-    words = (port, PATH, scenario.seconds, scenario.warm_up, scenario.connections, scenario.rate or 0, seed, *bodies)
+async def generate(
+    port: int,
+    bodies: Sequence[Path],
+    *,
+    seconds: float,
+    connections: int,
+    rate: float | None,
+    seed: int,
+    warm_up: float = 0,
+) -> dict[str, Any]:
+    """What the load generator says. Without a rate it sends as fast as it is answered."""
+    words = (port, PATH, seconds, warm_up, connections, rate or 0, seed, *bodies)
     process = await asyncio.create_subprocess_exec(built("load"), *map(str, words), stdout=PIPE)
     out, _ = await process.communicate()
     assert process.returncode == 0, f"the load generator ended with {process.returncode}"

@@ -1,57 +1,35 @@
 """What one exchange with Envoy costs the filter, by transport: exchanges per second, and CPU of the filter for each.
 
-    python bench/transport.py [--sizes 2 50 500] [--seconds 3] [--streams 64] [--soak 200000] [--profile FILE]
+    python bench/transport.py [--sizes 2 50 500] [--seconds 3] [--streams 64] [--profile ANSWER FILE]
 
 A client of raw frames keeps so many exchanges going on one Unix socket, each a message of the headers that Envoy sends
 and one of the body, as in the filter's mode (docs/decisions/0005-ext-proc-mode.md). The filter is a process of its own.
-It answers by a constant, which leaves the transport, and by the router. `--soak` does so many exchanges on our
-transport and shows its memory meanwhile.
+It answers by a constant, which leaves the transport, and by the router. `transport_soak.py` looks for leaks.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import cProfile
 import os
-import random
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
 import uvloop
-from policy import _chat, _pool
-from prometheus_client import CollectorRegistry
+from filter_alone import ANSWERS, TRANSPORTS, argv
+from policy import _chat
 
-from controlplane.model import FormatTier, HttpRequest
-from controlplane.policy.settings import Policy
-from controlplane.policy.table import compile_table
-from ext_proc.answer import Answer, Route
-from ext_proc.credits import Credits
-from ext_proc.debts import MemoryDebts
-from ext_proc.exchange import TooLarge
 from ext_proc.http2 import fields, frames
-from ext_proc.http2_transport import Http2Transport
-from ext_proc.keys import NO_KEYS
-from ext_proc.limits import RateLimits
-from ext_proc.metrics import FilterMetrics
-from ext_proc.pins import MemoryPins
-from ext_proc.router import Router
-from ext_proc.transport import SERVICE, GrpcAioTransport, NewTransport
-from ext_proc.waiting import Extend, Line
-from headrace.allocation import set_for_bodies
+from ext_proc.transport import SERVICE
 from headrace_protos.envoy.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
 from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as messages
 
-TRANSPORTS: dict[str, NewTransport] = {"h2": Http2Transport, "grpc": GrpcAioTransport}
-MAX_BODY = 16 << 20
-SOAK_STEPS = 10
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -60,24 +38,16 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[2, 50, 500], help="of bodies, in KB")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--streams", type=int, default=64, help="that are open at a time")
-    parser.add_argument("--soak", type=int, default=0, metavar="EXCHANGES")
     parser.add_argument(
         "--profile", nargs=2, metavar=("ANSWER", "FILE"), help="profile our transport with this answer, for pstats"
     )
-    parser.add_argument("--serve", nargs=3, metavar=("TRANSPORT", "ANSWER", "ADDRESS"), help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.serve:
-        uvloop.run(_serve(*given.serve))
-        return
-    if given.soak:
-        uvloop.run(_soak(given.soak, given.streams))
-        return
     if given.profile:
         uvloop.run(_measure("h2", given.profile[0], 2, given, given.profile[1]))
         return
     print(f"{'transport':<10}{'answer':<10}{'body':>8}{'exchanges/s':>14}{'CPU of the filter for each':>28}")
     for size in given.sizes:
-        for answer in ("constant", "router"):
+        for answer in ANSWERS:
             for transport in TRANSPORTS:
                 rate, cpu = uvloop.run(_measure(transport, answer, size, given))
                 print(f"{transport:<10}{answer:<10}{size:>5} KB{rate:>14,.0f}{cpu * 1e6:>25.1f} us")
@@ -99,27 +69,12 @@ async def _measure(
     return done / taken, used / done
 
 
-async def _soak(exchanges: int, streams: int) -> None:
-    with _filter("h2", "constant") as (pid, address):
-        client = await _connected(address, 2000, streams)
-        for step in range(SOAK_STEPS + 1):
-            print(f"{step * exchanges // SOAK_STEPS:>10,} exchanges{_resident_bytes(pid) / 1e6:>8.1f} MB")
-            if step < SOAK_STEPS:
-                await client.do(exchanges // SOAK_STEPS)
-        client.close()
-
-
-# --- the filter ------------------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def _filter(transport: str, answer: str, profile: str = "") -> Iterator[tuple[int, str]]:
     """Its process, and where it serves."""
     with tempfile.TemporaryDirectory() as folder:
         address = f"unix:{folder}/filter.sock"
-        argv = [sys.executable, __file__, "--serve", transport, answer, address]
-        environment = os.environ | {"HEADRACE_PROFILE": profile}
-        process = subprocess.Popen(argv, stdout=subprocess.PIPE, env=environment)
+        process = subprocess.Popen(argv(transport, answer, address, profile), stdout=subprocess.PIPE)
         try:
             assert process.stdout is not None
             assert process.stdout.readline(), "the filter did not start"
@@ -127,39 +82,6 @@ def _filter(transport: str, answer: str, profile: str = "") -> Iterator[tuple[in
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait()
-
-
-async def _serve(transport: str, answer: str, address: str) -> None:
-    set_for_bodies()
-    answering = _constant if answer == "constant" else _router().answer
-    served = TRANSPORTS[transport](address, answering, _unused, max_body_bytes=MAX_BODY)
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    await served.start()
-    print("ready", flush=True)
-    profile = os.environ["HEADRACE_PROFILE"]
-    with cProfile.Profile() if profile else nullcontext() as profiled:
-        await stop.wait()
-    if profiled is not None:
-        profiled.dump_stats(profile)
-    await served.stop(0.0)
-
-
-async def _constant(request: HttpRequest | TooLarge, extend: Extend) -> Answer:
-    return Route("llama/full/short/on_demand", {"pool": "llama/full/short/on_demand", "decision": "x" * 400})
-
-
-def _unused(note: str, tokens: int | None, *, failed: bool) -> None:
-    pass
-
-
-def _router() -> Router:
-    pools = [_pool(tier, context) for tier in FormatTier for context in ("short", "long")]
-    table = compile_table("1", pools, Policy())
-    metrics = FilterMetrics(CollectorRegistry())
-    line = Line(Credits(time.monotonic), metrics, time.monotonic, max_wait=30.0)
-    rates = RateLimits(MemoryDebts(time.monotonic), metrics)
-    return Router(lambda: table, MemoryPins(time.monotonic), line, metrics, random.random, rates=rates, keys=NO_KEYS)
 
 
 # --- the client ------------------------------------------------------------------------------------------------------
@@ -306,10 +228,6 @@ def _grpc(message: bytes) -> bytes:
 def _cpu_seconds(pid: int) -> float:
     ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
     return sum(map(int, ticks)) / TICKS
-
-
-def _resident_bytes(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 if __name__ == "__main__":

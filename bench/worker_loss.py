@@ -1,9 +1,10 @@
 """What is lost when a filter worker dies or hangs while requests come and long answers are streamed.
 
-    python bench/worker_loss.py [--rates 250 500 1000] [--workers 2] [--seconds 8] [--transport h2] [--faults ...]
+    python bench/worker_loss.py [--bare] [--rates 250 500 1000] [--workers 2] [--seconds 8] [--faults ...]
 
-`headrace up` with several workers. A quarter into the time one worker is killed with SIGKILL, and `headrace up` starts
-it again; in the run after that one is stopped with SIGSTOP, and goes on after three quarters of the time. Told are the
+`headrace up` with several workers; or, `--bare`, only Envoy and workers that decide by a constant, where a machine
+cannot carry the whole at such rates. A quarter into the time one worker is killed with SIGKILL, and started again; in
+the run after that one is stopped with SIGSTOP, and goes on after three quarters of the time. Told are the
 requests that failed, the streams that were cut, the longest times that requests took, and how many workers Envoy took
 for healthy at the least: where it is none, the machine was too slow for the health checks.
 """
@@ -12,27 +13,28 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import signal
 import sys
 import tempfile
-from asyncio.subprocess import PIPE
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+import envoy_alone
 import httpx
-from bodies import MODEL, SMALL, write_bodies
+from bodies import LARGE, MIDDLE, MODEL, SMALL, write_bodies
 from building import built
-from loading import PATH
+from loading import generate
 from peers.contestant import Engines, answering, free_port, program
 from peers.headrace import CONFIG, FORMATS, SHAPE
 
-from support.system import RunningSystem, running_system
+from support.system import running_system
 from xds_server.clusters import EXT_PROC
 
 # A streamed answer outlasts a run's second half.
@@ -46,20 +48,26 @@ FAULTS: dict[str, tuple[signal.Signals, ...]] = {
 NO_SESSIONS = "policy: {sessions: {headers: [], body_fields: []}}\n"  # several workers share a store, or look for none
 
 
-async def run(
-    system: RunningSystem, signals: Sequence[signal.Signals], rate: float, seconds: float, bodies: Any
-) -> str:
-    port = int(system.addresses["gateway"].rpartition(":")[2])
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`port` takes requests, `victim` gives the process id of the worker to be hit."""
+
+    port: int
+    envoy_admin: str
+    victim: Callable[[], int]
+
+
+async def run(target: Target, fault: str, rate: float, given: argparse.Namespace, bodies: Any) -> str:
+    load = partial(generate, target.port, seconds=given.seconds, connections=32)
     loads = asyncio.gather(
-        _load(port, rate, seconds, bodies[SMALL, False], 1),
-        _load(port, STREAMS_PER_SECOND, seconds, bodies[SMALL, True], 2),
+        load(bodies[given.size, False], rate=rate, seed=1), load(bodies[SMALL, True], rate=STREAMS_PER_SECOND, seed=2)
     )
-    healthy = asyncio.create_task(_fewest_healthy(system.addresses["envoy_admin"], loads))
-    victim = system.pid_of("ext-proc")
-    await asyncio.sleep(seconds / 4)
-    for number in signals:
+    healthy = asyncio.create_task(_fewest_healthy(target.envoy_admin, loads))
+    victim = target.victim()
+    await asyncio.sleep(given.seconds / 4)
+    for number in FAULTS[fault]:
         os.kill(victim, number)
-        await asyncio.sleep(seconds / 2)
+        await asyncio.sleep(given.seconds / 2)
     answers, streams = await loads
     whole = sorted(answers["whole"])
     return (
@@ -74,7 +82,7 @@ async def _fewest_healthy(envoy_admin: str, loads: asyncio.Future[Any]) -> int:
     """As Envoy's statistics say every tenth of a second until the load has ended."""
     name = f"cluster.{EXT_PROC}.membership_healthy"
     fewest = sys.maxsize
-    async with httpx.AsyncClient(base_url=f"http://{envoy_admin}", trust_env=False) as admin:
+    async with httpx.AsyncClient(base_url=envoy_admin, trust_env=False) as admin:
         while not loads.done():
             text = (await admin.get("/stats", params={"filter": f"^{name}$"})).text
             fewest = min(fewest, int(text.rpartition(":")[2]))
@@ -86,18 +94,10 @@ def _at(ordered: Sequence[int], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] / 1000 if ordered else float("nan")
 
 
-async def _load(port: int, rate: float, seconds: float, bodies: Sequence[Path], seed: int) -> dict[str, Any]:
-    words = (port, PATH, seconds, 0, 32, rate, seed, *bodies)
-    process = await asyncio.create_subprocess_exec(built("load"), *map(str, words), stdout=PIPE)
-    out, _ = await process.communicate()
-    said: dict[str, Any] = json.loads(out)
-    return said
-
-
-async def measure(rates: Sequence[float], workers: int, seconds: float, transport: str, faults: Sequence[str]) -> None:
+@asynccontextmanager
+async def whole_system(workers: int, transport: str, folder: Path) -> AsyncIterator[Target]:
+    """`headrace up`, with an agent for each engine."""
     async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-bench-")))
-        bodies = write_bodies(folder / "bodies")
         ports = []
         for number in range(2):
             ports.append(free_port())
@@ -110,22 +110,48 @@ async def measure(rates: Sequence[float], workers: int, seconds: float, transpor
             shape = ("--model", MODEL, "--format", format_, *SHAPE)
             await stack.enter_async_context(system.node(url, format_, *shape))
         await system.until_pools(*(f"{MODEL}/{tier}/long/on_demand" for tier in ("full", "quantized")))
-        await answering(int(system.addresses["gateway"].rpartition(":")[2]), lambda: system.process.returncode)
-        for rate in rates:
-            for fault in faults:
-                said = await run(system, FAULTS[fault], rate, seconds, bodies)
-                print(f"{rate:g}/s, {workers} workers, {fault}: {said}", flush=True)
+        port = int(system.addresses["gateway"].rpartition(":")[2])
+        await answering(port, lambda: system.process.returncode)
+        yield Target(port, f"http://{system.addresses['envoy_admin']}", lambda: system.pid_of("ext-proc"))
+
+
+@asynccontextmanager
+async def bare(workers: int, transport: str, folder: Path) -> AsyncIterator[Target]:
+    """Envoy and workers that answer by a constant, which `headrace up`'s supervisor looks after."""
+    running = envoy_alone.running(
+        folder, workers=workers, transport=transport, answer="constant", tokens=TOKENS, gap_ms=GAP_MS
+    )
+    async with running as alone:
+        yield Target(alone.port, alone.envoy.admin, lambda: alone.supervisor.pid("filter-0"))
+
+
+async def measure(target: Target, name: str, given: argparse.Namespace, bodies: Any) -> None:
+    for rate in given.rates:
+        for fault in given.faults:
+            said = await run(target, fault, rate, given, bodies)
+            print(f"{name}, {rate:g}/s, {given.workers} workers, {fault}: {said}", flush=True)
+
+
+async def go(given: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as scratch:
+        folder = Path(scratch)
+        bodies = write_bodies(folder / "bodies")
+        start = bare if given.bare else whole_system
+        async with start(given.workers, given.transport, folder) as target:
+            await measure(target, "bare" if given.bare else "headrace up", given, bodies)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bare", action="store_true", help="without control plane and router, for higher rates")
+    parser.add_argument("--size", default=SMALL, choices=(SMALL, MIDDLE, LARGE), help="of the bodies")
     parser.add_argument("--rates", type=float, nargs="*", default=[250.0, 500.0, 1000.0])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--transport", default="h2", choices=("h2", "grpc"))
     parser.add_argument("--faults", nargs="*", default=list(FAULTS), choices=list(FAULTS))
     given = parser.parse_args()
-    asyncio.run(measure(given.rates, given.workers, given.seconds, given.transport, given.faults))
+    asyncio.run(go(given))
 
 
 if __name__ == "__main__":
