@@ -40,11 +40,7 @@ class EnvoyAlone:
 
     async def held(self, worker: int) -> dict[str, Any]:
         """What a worker says that it holds; see `filter_alone`."""
-        log = _log(self.folder, worker)
-        lines = len(log.read_text().splitlines())
-        os.kill(self.supervisor.pid(f"filter-{worker}"), signal.SIGUSR1)
-        said = await until(lambda: log.read_text().splitlines()[lines:])
-        return dict(json.loads(said[0]))
+        return await held_by(self.supervisor.pid(f"filter-{worker}"), _log(self.folder, worker))
 
 
 @asynccontextmanager
@@ -79,6 +75,19 @@ async def running(
         port = int((await envoy.gateway()).rpartition(":")[2])
         await answering(port, lambda: envoy.process.returncode)
         yield EnvoyAlone(port, envoy, supervisor, folder)
+
+
+async def held_by(worker: int, log: Path) -> dict[str, Any]:
+    """What the worker with this process id says in its log that it holds."""
+    known = len(_lines(log))
+    os.kill(worker, signal.SIGUSR1)
+    said = await until(lambda: _lines(log)[known:])
+    return dict(json.loads(said[0]))
+
+
+def _lines(log: Path) -> list[str]:
+    """Those that are whole."""
+    return log.read_text().split("\n")[:-1]
 
 
 def _log(folder: Path, worker: int) -> Path:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import cast
 
 import uvloop
-from filter_alone import ANSWERS, TRANSPORTS, argv
+from filter_alone import ANSWERS, READY, TRANSPORTS, argv
 from policy import _chat
 
 from ext_proc.http2 import fields, frames
@@ -57,8 +57,11 @@ async def _measure(
     transport: str, answer: str, size: int, given: argparse.Namespace, profile: str = ""
 ) -> tuple[float, float]:
     """Exchanges per second, and the filter's CPU seconds for each."""
-    with _filter(transport, answer, profile) as (pid, address):
-        client = await _connected(address, size * 1000, given.streams)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        filter_process(transport, answer, Path(folder) / "filter.log", profile) as (pid, address),
+    ):
+        client = await connected(address, size * 1000, given.streams)
         await client.do(200)
         cpu, began, done = _cpu_seconds(pid), time.perf_counter(), 0
         while (taken := time.perf_counter() - began) < given.seconds:
@@ -70,18 +73,18 @@ async def _measure(
 
 
 @contextmanager
-def _filter(transport: str, answer: str, profile: str = "") -> Iterator[tuple[int, str]]:
-    """Its process, and where it serves."""
-    with tempfile.TemporaryDirectory() as folder:
-        address = f"unix:{folder}/filter.sock"
-        process = subprocess.Popen(argv(transport, answer, address, profile), stdout=subprocess.PIPE)
+def filter_process(transport: str, answer: str, log: Path, profile: str = "") -> Iterator[tuple[int, str]]:
+    """A filter's process id, and where it serves. What it says goes to `log`."""
+    address = f"unix:{log.with_suffix('.sock')}"
+    words = argv(transport, answer, address, profile)
+    with log.open("wb") as output, subprocess.Popen(words, stdout=output) as process:
         try:
-            assert process.stdout is not None
-            assert process.stdout.readline(), "the filter did not start"
+            while READY not in log.read_text():
+                assert process.poll() is None, "the filter did not start"
+                time.sleep(0.05)
             yield process.pid, address
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait()
 
 
 # --- the client ------------------------------------------------------------------------------------------------------
@@ -189,7 +192,7 @@ class Client(asyncio.Protocol):
         return b"".join(out)
 
 
-async def _connected(address: str, size: int, streams: int) -> Client:
+async def connected(address: str, size: int, streams: int) -> Client:
     body = _chat(size).body
     path = address.removeprefix("unix:")
     _, client = await asyncio.get_running_loop().create_unix_connection(lambda: Client(body, streams), path)
