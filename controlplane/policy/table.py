@@ -90,9 +90,10 @@ def compile_table(
 
 
 def with_pools(table: RoutingTable, pools: Iterable[Pool]) -> RoutingTable:
-    """The table with these pools in place of its own."""
+    """The table with these pools in place of its own. What was reckoned of one that stays is not reckoned again."""
+    known = {id(candidate.pool): candidate for found in table.names.values() for candidate in found}
     ordered = tuple(sorted(pools, key=lambda pool: pool.name))
-    candidates = tuple(candidate_of(pool, table.policy) for pool in ordered)
+    candidates = tuple(known.get(id(pool)) or candidate_of(pool, table.policy) for pool in ordered)
     models = tuple(sorted({pool.model for pool in ordered}))
     return replace(
         table,
@@ -134,9 +135,10 @@ def _names(candidates: tuple[Candidate, ...], models: tuple[str, ...]) -> Mappin
 
     Where names collide, ids win over aliases and aliases over engines' names; of two aliases the first model's wins.
     """
-    names: dict[str, tuple[Candidate, ...]] = {
-        model: tuple(c for c in candidates if c.pool.model == model) for model in models
-    }
+    of_models: dict[str, list[Candidate]] = {model: [] for model in models}
+    for candidate in candidates:
+        of_models[candidate.pool.model].append(candidate)
+    names = {model: tuple(found) for model, found in of_models.items()}
     for model in models:
         for alias in sorted({alias for candidate in names[model] for alias in candidate.pool.aliases}):
             names.setdefault(alias, names[model])

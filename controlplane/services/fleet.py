@@ -57,6 +57,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         self._clock = clock
         self._watchers: Counter[str] = Counter()
         self._reported: dict[str, fleet_pb2.WorkerStatus] = {}
+        self._table_update = fleet_pb2.WatchRoutingTableResponse()
         self.filter_workers = Latest[frozenset[str]](frozenset())
         """The ids of those that watch the routing table here now."""
 
@@ -93,12 +94,18 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
                         continue
                     if view.table.version != sent:
                         sent = view.table.version
-                        yield fleet_pb2.WatchRoutingTableResponse(table=view.table_message)
+                        yield self._update_to(view)
                     if request.credits and rooms is not shared:
                         shared = rooms
                         yield fleet_pb2.WatchRoutingTableResponse(credits=self._credits_of(worker, rooms, view))
         finally:
             self._count_watcher(worker, -1)
+
+    def _update_to(self, view: View) -> fleet_pb2.WatchRoutingTableResponse:
+        """One message for all who watch: to copy a table costs more than to write it."""
+        if self._table_update.table.version != view.table.version:
+            self._table_update = fleet_pb2.WatchRoutingTableResponse(table=view.table_message)
+        return self._table_update
 
     async def ReportWorker(  # noqa: N802
         self, request: fleet_pb2.ReportWorkerRequest, context: grpc.aio.ServicerContext[Any, Any]

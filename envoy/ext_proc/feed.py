@@ -6,21 +6,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from functools import lru_cache
 from typing import Protocol
 
 import grpc
 
-from controlplane import messages
-from controlplane.calibration_messages import calibrations
-from controlplane.config.load import policy_from_json
-from controlplane.errors import ConfigurationError
 from controlplane.fleet import FRESH_SECONDS
 from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.latest import Latest
-from controlplane.policy.settings import Policy
-from controlplane.policy.table import RoutingTable, compile_table
+from controlplane.policy.table import RoutingTable
 from ext_proc.credits import Share
+from ext_proc.table_reader import TableReader
 from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 
 _log = logging.getLogger(__name__)
@@ -33,20 +28,6 @@ PATIENCE_SECONDS = 30.0
 REPORT_SECONDS = 2.0
 # Loads that are older than this say nothing about now, as in the control plane.
 ALONE_SECONDS = FRESH_SECONDS
-
-
-def routing_table(message: fleet_pb2.RoutingTable, policy_of: Callable[[bytes], Policy]) -> RoutingTable:
-    """Raises ValueError when the table is not one that this version understands."""
-    try:
-        policy = policy_of(message.policy_json)
-    except ConfigurationError as error:
-        raise ValueError(f"policy: {error}") from error
-    return compile_table(
-        message.version,
-        tuple(messages.pool(p) for p in message.pools),
-        policy,
-        calibrations(message.calibrations, policy.estimation),
-    )
 
 
 def shares(message: fleet_pb2.Credits) -> tuple[Share, ...]:
@@ -98,8 +79,7 @@ class Feed:
         self._had_table = False
         self._told_waiting = False
         self._began = 0.0
-        # Of tables that follow each other hardly any has another policy, and one may list thousands of tenants.
-        self._policy_of = lru_cache(maxsize=1)(policy_from_json)
+        self._reader = TableReader()
 
     async def run(self) -> None:
         retry = FIRST_RETRY_SECONDS
@@ -189,7 +169,7 @@ class Feed:
     async def _take(self, message: fleet_pb2.RoutingTable) -> bool:
         """Pass a table on; whether it could be read."""
         try:
-            table = routing_table(message, self._policy_of)
+            table = self._reader.read(message)
         except ValueError as error:
             self._observer.table_unusable()
             if self._fault != str(error):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from controlplane import publisher
-from controlplane.config.load import dump, policy_from_json
+from controlplane.config.load import dump
 from controlplane.features import Category
 from controlplane.latest import Latest
 from controlplane.learning.pressures import PressureWatch
@@ -21,7 +21,7 @@ from controlplane.policy.settings import ContextClass, GainRules, Policy
 from controlplane.publisher import Publisher
 from controlplane.registry.state import FleetState
 from controlplane.view import CurrentView, View
-from ext_proc.feed import routing_table
+from ext_proc.table_reader import TableReader
 from support.logs import logged
 from support.nodes import node
 from support.waiting import until
@@ -241,5 +241,5 @@ async def test_what_is_learned_of_tokens_is_in_the_table_with_the_policys_priors
         assert before.table.calibrations == unlearned(CONFIGURED.estimation)
         assert after.table.calibrations.learned == learned.learned
         assert after.table.calibrations.priors == before.table.calibrations.priors
-        assert routing_table(after.table_message, policy_from_json).calibrations == after.table.calibrations
+        assert TableReader().read(after.table_message).calibrations == after.table.calibrations
         assert after.table.version != before.table.version

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from controlplane.config.load import policy_from_json, policy_to_json
+from controlplane.config.load import policy_to_json
 from controlplane.etcd.server import free_ports
 from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.latest import Latest
@@ -22,7 +22,8 @@ from controlplane.policy.settings import Policy
 from controlplane.policy.table import RoutingTable
 from ext_proc import feed
 from ext_proc.credits import Share
-from ext_proc.feed import Feed, routing_table
+from ext_proc.feed import Feed
+from ext_proc.table_reader import TableReader
 from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 from support.asks import make_pool
 from support.logs import logged
@@ -293,7 +294,7 @@ async def test_the_same_fault_is_logged_once_and_not_asked_for_in_a_spin(caplog:
 )
 def test_what_is_no_table_of_this_version_is_a_value_error(message: fleet_pb2.RoutingTable) -> None:
     with pytest.raises(ValueError, match=r"policy|huge"):
-        routing_table(message, policy_from_json)
+        TableReader().read(message)
 
 
 def test_pressures_reach_the_filter_as_they_are() -> None:
@@ -304,4 +305,4 @@ def test_pressures_reach_the_filter_as_they_are() -> None:
     )
     pool = replace(make_pool(), pressures=pressures, missing_signals=("waiting_per_node",))
     message = fleet_pb2.RoutingTable(pools=[pool_message(pool)], policy_json=policy_to_json(Policy()))
-    assert routing_table(message, policy_from_json).pools == (pool,)
+    assert TableReader().read(message).pools == (pool,)
