@@ -24,7 +24,6 @@ _MOST_HEADERS: Final = 4096
 _LONGEST_HEADER: Final = 256
 _MOST_RUNS: Final = 1024
 _LONGEST_RUN: Final = 4096
-_LONGEST_VALUE: Final = 64
 
 # Tags: the number of the field, and that it has a length (2) or is a varint (0).
 _REQUEST_HEADERS: Final = 2 << 3 | 2
@@ -36,9 +35,11 @@ _HEADERS_END: Final = 3 << 3
 # A tag and a length of two bytes each, twice.
 _OPENING_BYTES: Final = 6
 
-# A HeaderValue up to its `raw_value`. The dots are the sizes of the whole, of the name and of the value.
-_CHANGING: Final = re.compile(rb"\n.\n.(content-length|x-request-id|traceparent)\x1a.", re.DOTALL)
-_CHANGING_NAMES: Final = {name.encode(): name for name in ("content-length", "x-request-id", "traceparent")}
+_CHANGING_NAMES: Final = {
+    bytes((len(name),)) + name.encode(): name for name in ("content-length", "x-request-id", "traceparent")
+}
+# A HeaderValue up to its `raw_value`. The dots are the sizes of the whole and of the value.
+_CHANGING: Final = re.compile(rb"\n.\n(%b)\x1a." % b"|".join(map(re.escape, _CHANGING_NAMES)), re.DOTALL)
 
 
 class Reader:
@@ -72,27 +73,25 @@ class Reader:
     def _header_map(self, block: bytes) -> Mapping[str, str] | None:
         """Of HeaderMap, None when it is an unusual one."""
         headers: dict[str, str] = {}
-        at = 0
+        known, at = self._runs, 0
         for changing in _CHANGING.finditer(block):
             start, value_start = changing.span()
-            run = self._run(block[at:start]) if at <= start else None
+            run = known.get(block[at:start]) or self._new_run(block[at:start])
+            if run is None or start < at:
+                return self._walked(block)
             at = start + 2 + block[start + 1]
             value = block[value_start:at]
-            # Else these bytes are not what they look like: within a value, or cut short.
-            if run is None or len(value) != block[value_start - 1] or len(changing[1]) != block[start + 3]:
+            if len(value) != block[value_start - 1]:  # these bytes are not what they look like: within a value, or cut
                 return self._walked(block)
             headers |= run
             headers[_CHANGING_NAMES[changing[1]]] = value.decode("latin-1")
-        run = self._run(block[at:])
+        run = known.get(block[at:]) or self._new_run(block[at:])
         return None if run is None else headers | run
 
-    def _run(self, block: bytes) -> dict[str, str] | None:
-        """Of headers that stand one after the other."""
-        known = self._runs.get(block)
-        if known is not None:
-            return known
+    def _new_run(self, block: bytes) -> dict[str, str] | None:
+        """Headers that stand one after the other, to be remembered."""
         headers = self._walked(block)
-        if headers is not None and len(block) <= _LONGEST_RUN:
+        if headers and len(block) <= _LONGEST_RUN:
             if len(self._runs) >= _MOST_RUNS:
                 self._runs.clear()
             self._runs[block] = headers
@@ -105,8 +104,11 @@ class Reader:
         while at < end:
             if block[at] != _FIRST:
                 return None
-            start, at = _span(block, at + 1, end)
-            if not start:
+            try:
+                start, at = _span(block, at + 1)
+            except IndexError:
+                return None
+            if at > end:
                 return None
             header = block[start:at]
             name, value = self._headers.get(header) or self._header(header)
@@ -128,12 +130,7 @@ def response(answer: Answer) -> bytes:
         said = _route(answer.cluster, answer.taken_off, answer.headers)
     else:
         said = wire.without_metadata(answer).SerializeToString()
-    entries = b"".join(
-        [
-            _entry(key, value) if len(value) <= _LONGEST_VALUE else _new_entry(key, value)
-            for key, value in answer.metadata.items()
-        ]
-    )
+    entries = b"".join(map(_entry, answer.metadata.keys(), answer.metadata.values()))
     return b"".join((said, _metadata_opening(len(entries)), entries))
 
 
@@ -155,26 +152,30 @@ def _says_nothing(rest: bytes) -> bool:
 def _opening(first: bytes) -> tuple[int, int, int]:
     """Of a message with HttpHeaders, by its first bytes: where what is in their HeaderMap begins and ends, and where
     they end. Zeros when that is not to be seen there. Their sizes hardly differ, so few are worked out."""
-    size, at = _long_size(first, 1, len(first))
-    end = at + size
-    if first[at : at + 1] != bytes((_FIRST,)):
+    try:
+        at, end = _span(first, 1)
+        if first[at] != _FIRST:
+            return 0, 0, 0
+        map_start, map_end = _span(first, at + 1)
+    except IndexError:
         return 0, 0, 0
-    map_size, map_start = _long_size(first, at + 1, len(first))
-    map_end = map_start + map_size
     return (map_start, map_end, end) if map_end <= end else (0, 0, 0)
 
 
 def _body(message: bytes) -> tuple[bytes, bool] | None:
     """Of a message with HttpBody: the bytes, and whether they are the last. None when there is more in it."""
-    at, end = _span(message, 1, len(message))
-    if not at or (end != len(message) and not _says_nothing(message[end:])):
-        return None
-    data = b""
-    if at < end and message[at] == _FIRST:
-        start, at = _span(message, at + 1, end)
-        if not start:
+    try:
+        at, end = _span(message, 1)
+        if end != len(message) and not (end < len(message) and _says_nothing(message[end:])):
             return None
-        data = message[start:at]
+        data = b""
+        if at < end and message[at] == _FIRST:
+            start, at = _span(message, at + 1)
+            if at > end:
+                return None
+            data = message[start:at]
+    except IndexError:
+        return None
     ended = _flag(message, at, end, _BODY_END)
     return None if ended is None else (data, ended)
 
@@ -188,30 +189,22 @@ def _flag(message: bytes, at: int, end: int, tag: int) -> bool | None:
     return None
 
 
-def _span(message: bytes, at: int, end: int) -> tuple[int, int]:
-    """Where the field begins and ends whose length is at `at`; 0 and 0 when that is not before `end`."""
-    if at >= end:
-        return 0, 0
+def _span(message: bytes, at: int) -> tuple[int, int]:
+    """Where the field begins and ends whose length is at `at`. Raises IndexError where that has no end."""
     size = message[at]
-    at += 1
-    if size > 0x7F:
-        if at < end and message[at] < 0x80:
-            size += (message[at] << 7) - 0x80
-            at += 1
-        else:
-            size, at = _long_size(message, at - 1, end)
-    return (at, at + size) if at + size <= end else (0, 0)
-
-
-def _long_size(message: bytes, at: int, end: int) -> tuple[int, int]:
-    """A length of up to five bytes, and where it ends; one that is beyond every message when it does not end."""
-    size = 0
-    for shift, byte in zip((0, 7, 14, 21, 28), message[at : min(at + 5, end)], strict=False):
+    if size < 0x80:
+        return at + 1, at + 1 + size
+    byte = message[at + 1]
+    if byte < 0x80:
+        return at + 2, at + 2 + (byte << 7) + size - 0x80
+    size += (byte << 7) - (0x80 + (0x80 << 7))
+    for shift in (14, 21, 28):
         at += 1
-        size |= (byte & 0x7F) << shift
+        byte = message[at + 1]
+        size += (byte & 0x7F) << shift
         if byte < 0x80:
-            return size, at
-    return 1 << 35, at
+            return at + 2, at + 2 + size
+    raise IndexError
 
 
 @lru_cache(maxsize=4096)
@@ -224,13 +217,11 @@ def _metadata_opening(size: int) -> bytes:
     return _head(b"\x42", len(entry) + size) + entry
 
 
-def _new_entry(key: str, value: str) -> bytes:
-    """Of Struct.fields: the key, and a Value that is a string."""
+@lru_cache(maxsize=512)
+def _entry(key: str, value: str) -> bytes:
+    """Of Struct.fields: the key, and a Value that is a string. Most of them come again and again."""
     data = value.encode()
     return _entry_opening(key, len(data)) + data
-
-
-_entry = lru_cache(maxsize=4096)(_new_entry)
 
 
 @lru_cache(maxsize=4096)

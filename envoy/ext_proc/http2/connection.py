@@ -23,6 +23,7 @@ from ext_proc.http2.frames import (
     HEADERS,
     MOST_STREAM_ID,
     MOST_WINDOW,
+    RST_STREAM,
     SETTINGS,
     ErrorCode,
     FieldsFrame,
@@ -105,7 +106,6 @@ class Connection:
             self._sender.write(frames.window_update(0, limits.connection_window - frames.DEFAULT_WINDOW))
         self._others: dict[int, Callable[[int, int, bytes], None]] = {
             frames.PRIORITY: self._take_priority,
-            frames.RST_STREAM: self._take_reset,
             SETTINGS: self._take_settings,
             frames.PUSH_PROMISE: self._take_push_promise,
             frames.PING: self._take_ping,
@@ -137,11 +137,15 @@ class Connection:
                         self._take_data(flags, stream_id, payload)
                     elif kind == HEADERS:
                         self._take_headers(flags, stream_id, payload)
+                    elif kind == RST_STREAM:
+                        self._take_reset(stream_id, payload)
                     else:
                         self._take_other(kind, flags, stream_id, payload)
                 except StreamError as error:
                     self._spend()
                     self._reset(error.stream_id, error.code)
+            if self._window < self._low_window:
+                self._open_window()
         except ProtocolError as error:
             self._fail(error.code, str(error))
 
@@ -158,8 +162,6 @@ class Connection:
     def _take_data(self, flags: int, stream_id: int, payload: bytes) -> None:
         size = len(payload)  # padding counts too (section 6.9.1)
         self._window -= size
-        if self._window < self._low_window:
-            self._open_window()
         if flags & frames.PADDED:
             payload = frames.content(frames.PADDED, payload)
         stream = self._streams.get(stream_id)
@@ -241,13 +243,13 @@ class Connection:
         if self._last_served is not None:
             self._remember_reset(stream_id)  # the peer knows by GOAWAY that it was not looked at
             return
-        if len(self._streams) >= self._limits.concurrent_streams:
+        limits = self._limits
+        if len(self._streams) >= limits.concurrent_streams:
             raise StreamError(stream_id, ErrorCode.REFUSED_STREAM, "too many streams at once")
         if ended and head.content_length:
             raise StreamError(stream_id, ErrorCode.PROTOCOL_ERROR, "no body, but a content-length")
-        stream = self._streams[stream_id] = Stream(
-            stream_id, self._limits.stream_window, head.content_length, not ended, self._sender.stream_window
-        )
+        stream = Stream(stream_id, limits.stream_window, head.content_length, not ended, self._sender.stream_window)
+        self._streams[stream_id] = stream
         self._begin(stream, head, ended)
 
     def _take_trailers(self, stream_id: int, block: bytes, *, ended: bool) -> None:
@@ -277,17 +279,16 @@ class Connection:
         if len(payload) != 5:
             raise StreamError(stream_id, ErrorCode.FRAME_SIZE_ERROR, "PRIORITY of a wrong length")
 
-    def _take_reset(self, flags: int, stream_id: int, payload: bytes) -> None:
+    def _take_reset(self, stream_id: int, payload: bytes) -> None:
         if not stream_id or stream_id > self._last_stream:
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "RST_STREAM of a stream that has not begun")
         if len(payload) != 4:
             raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM of a wrong length")
         stream = self._streams.pop(stream_id, None)
-        if stream is None:
-            return
-        if stream.is_answered:
-            self._patience.earn()  # this one is no work for nothing
-        else:
+        if stream is not None and stream.is_answered:
+            return  # as Envoy ends every stream: this one was no work for nothing
+        self._spend()
+        if stream is not None:
             self._lose(stream, int.from_bytes(payload, "big"))
 
     def _take_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
@@ -384,7 +385,8 @@ class Connection:
         if stream.is_open:
             stream.inbound = None
             self._sender.whole(stream, head, data, trailers)
-            self._forget_if_over(stream)
+            if not stream.is_coming:
+                self._forget_if_over(stream)
 
     def ping(self) -> None:
         """Something that a peer has to answer."""

@@ -183,34 +183,37 @@ class FrameReader:
 
     def take(self, data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         """All frames that are whole now; to be run to its end. Raises ProtocolError at the first that is none."""
-        self._have += len(data)
         if self._parts:
             # What is missing of a large frame is collected before it is joined, so that each byte is copied once.
             self._parts.append(data)
+            self._have += len(data)
             if self._have < self._need:
                 return
             data = b"".join(self._parts)
             self._parts.clear()
-        at, end = 0, len(data)
-        if not self._begun:
-            at = self._take_preface(data)
-        most, unpack, stream_bits = self._most, _HEAD.unpack_from, MOST_STREAM_ID
+        at = 0 if self._begun else self._take_preface(data)
+        end = len(data)
         last = end - HEAD_BYTES if self._begun else -1
+        unpack, most, stream_bits = _HEAD.unpack_from, self._most << 8 | 0xFF, MOST_STREAM_ID
         while at <= last:
             size_and_kind, flags, stream_id = unpack(data, at)
+            if size_and_kind > most:
+                raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "a frame larger than we allow")
             start = at + HEAD_BYTES
             next_at = start + (size_and_kind >> 8)
-            if next_at - start > most:
-                raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "a frame larger than we allow")
             if next_at > end:
                 break
             yield size_and_kind & 0xFF, flags, stream_id & stream_bits, data[start:next_at]
             at = next_at
-        self._have = end - at
-        if self._have:
-            self._parts.append(data[at:])
-            if self._begun:
-                self._need = HEAD_BYTES + (int.from_bytes(data[at : at + 3], "big") if at <= last else 0)
+        if at < end:
+            self._keep(data[at:])
+
+    def _keep(self, data: bytes) -> None:
+        """The beginning of a frame, or of the preface."""
+        self._parts.append(data)
+        self._have = len(data)
+        if self._begun:
+            self._need = HEAD_BYTES + (int.from_bytes(data[:3], "big") if self._have >= HEAD_BYTES else 0)
 
     def _take_preface(self, data: bytes) -> int:
         """Where the frames begin."""

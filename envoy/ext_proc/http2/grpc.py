@@ -97,6 +97,7 @@ class Call(msgspec.Struct, eq=False):
 
     grpc: GrpcConnection | None
     stream: Stream
+    most_message_bytes: int
     is_answering: bool = False
     receiver: Receiver | None = None
     messages: MessageReader | None = None
@@ -153,20 +154,20 @@ class Call(msgspec.Struct, eq=False):
     # --- what its stream tells -------------------------------------------------------------------------------------
 
     def take(self, data: bytes, ended: bool, /) -> None:
-        grpc, receiver = self.grpc, self.receiver
-        if grpc is None or receiver is None:
+        receiver = self.receiver
+        if receiver is None:
             return
         size = len(data) - _PREFIX_BYTES
         try:
             # The usual case: just one message, whole. Its prefix is a flag, which is 0, and its length.
             if (
                 self.messages is None
-                and 0 <= size <= grpc.most
+                and 0 <= size <= self.most_message_bytes
                 and data.startswith(size.to_bytes(_PREFIX_BYTES, "big"))
             ):
                 receiver.take(data[_PREFIX_BYTES:])
             elif data:
-                self._take_pieces(receiver, data, grpc.most)
+                self._take_pieces(receiver, data)
             if ended and self.grpc is not None:
                 if self.messages is not None:
                     self.messages.end()
@@ -175,9 +176,9 @@ class Call(msgspec.Struct, eq=False):
             self.fail(error)
             receiver.end()
 
-    def _take_pieces(self, receiver: Receiver, data: bytes, most: int) -> None:
+    def _take_pieces(self, receiver: Receiver, data: bytes) -> None:
         if self.messages is None:
-            self.messages = MessageReader(most)
+            self.messages = MessageReader(self.most_message_bytes)
         for message in self.messages.take(data):
             receiver.take(message)
             if self.is_over:
@@ -293,7 +294,7 @@ class GrpcConnection:
         """`wake` is called whenever there is something to write; it must not write at once."""
         self.http2 = Connection(limits, self._begin, now)
         self.wake = wake
-        self.most = most_message_bytes
+        self._most = most_message_bytes
         self._methods = methods
         self._later = later
 
@@ -312,7 +313,7 @@ class GrpcConnection:
         if not head.fields.get("content-type", "").startswith("application/grpc"):
             self.http2.end(stream, _NOT_GRPC)
             return
-        call = stream.inbound = Call(self, stream)
+        call = stream.inbound = Call(self, stream, self._most)
         try:
             receiver = self._called(call, head)
         except Exception as error:

@@ -72,9 +72,9 @@ class Sender:
         stream.window -= size
         self._window -= size
         self._patience.earn()
-        number = stream.id.to_bytes(4, "big")
-        opening = frames.opening(DATA, 0, size)
-        self._out += (head.opening, number, head.block, opening, number, data, trailers.opening, number, trailers.block)
+        number = stream.id.to_bytes(4, "big")  # stands between each frame's opening and its payload
+        opening = (size << 16).to_bytes(5, "big")  # kind and flags are 0
+        self._out.append(number.join((head.opening, head.block + opening, data + trailers.opening, trailers.block)))
 
     # --- what the peer allows --------------------------------------------------------------------------------------
 
