@@ -35,6 +35,7 @@ class Share:
 
 @dataclass(slots=True)
 class _Room:
+    clusters: tuple[str, ...]
     free: int | None = None
     reported: float = -math.inf
     sent: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_SENT))
@@ -66,6 +67,7 @@ class Credits:
         self._clock = clock
         self._rooms: dict[tuple[str, ...], _Room] = {}
         self._by_cluster: dict[str, list[_Room]] = {}
+        self._exhausted: set[str] = set()
 
     def take(self, shares: Iterable[Share]) -> None:
         """All shares, in place of those before."""
@@ -73,22 +75,28 @@ class Credits:
         rooms: dict[tuple[str, ...], _Room] = {}
         self._by_cluster = {}
         for share in shares:
-            room = rooms[share.clusters] = self._rooms.get(share.clusters) or _Room()
+            room = rooms[share.clusters] = self._rooms.get(share.clusters) or _Room(share.clusters)
             room.take(share, now)
             for cluster in share.clusters:
                 self._by_cluster.setdefault(cluster, []).append(room)
         self._rooms = rooms
+        self._exhausted = {cluster for cluster in self._by_cluster if self._left(cluster, now) < 1}
 
     def forget(self) -> None:
         """Nothing is known any more but what was sent."""
         for room in self._rooms.values():
             room.free = None
+        self._exhausted.clear()
+
+    @property
+    def are_left_everywhere(self) -> bool:
+        """Whether every cluster has one, which costs no look at each. No may be wrong, where nodes reported too long
+        ago."""
+        return not self._exhausted
 
     def left(self, cluster: str) -> float:
         """Requests that may be sent to a cluster now; infinite where nothing limits it, negative if too many were."""
-        now = self._clock()
-        rooms = self._by_cluster.get(cluster)
-        return sum(room.left(now) for room in rooms) if rooms else math.inf
+        return self._left(cluster, self._clock())
 
     def spend(self, cluster: str) -> Spent:
         """Counts a request to a cluster, whether there was a credit for it or not.
@@ -96,12 +104,28 @@ class Credits:
         Which of the cluster's rooms it takes up is Envoy's choice among nodes: that with the most left is likely.
         """
         now = self._clock()
-        room = max(self._by_cluster.get(cluster, ()), key=lambda room: room.left(now), default=None)
-        if room is not None:
-            room.sent.append(now)
+        rooms = self._by_cluster.get(cluster)
+        if rooms is None:
+            return Spent(cluster, None, now)
+        room = rooms[0] if len(rooms) == 1 else max(rooms, key=lambda room: room.left(now))
+        room.sent.append(now)
+        self._look_at(room, now)
         return Spent(cluster, room, now)
 
     def refund(self, spent: Spent) -> None:
         """The request was not sent after all."""
         if spent.room is not None and spent.at in spent.room.sent:
             spent.room.sent.remove(spent.at)
+            self._look_at(spent.room, self._clock())
+
+    def _left(self, cluster: str, now: float) -> float:
+        rooms = self._by_cluster.get(cluster)
+        return sum(room.left(now) for room in rooms) if rooms else math.inf
+
+    def _look_at(self, room: _Room, now: float) -> None:
+        """Finds out which clusters are exhausted now, of those that the room is in."""
+        for cluster in room.clusters:
+            if self._left(cluster, now) < 1:
+                self._exhausted.add(cluster)
+            else:
+                self._exhausted.discard(cluster)

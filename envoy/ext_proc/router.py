@@ -194,7 +194,7 @@ def _claim(decision: Decision) -> Claim:
 
 def _decided(ask: Ask, table: RoutingTable, pin: Pin | None, place: Place, draw: float) -> Decision:
     """The decision; with it the place holds the credit that it needs."""
-    decision = decide(ask, table, pin, place.is_free, waited_seconds=place.patience_seconds, draw=draw)
+    decision = decide(ask, table, pin, place.free, waited_seconds=place.patience_seconds, draw=draw)
     if decision.is_sent:
         place.hold(decision.cluster)
     else:

@@ -24,6 +24,8 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from controlplane.model import QosTier, Reason
+from controlplane.policy.choice import Free
+from controlplane.policy.decide import anywhere
 from controlplane.policy.qos import QosRules
 from controlplane.policy.settings import WaitingRules
 from ext_proc.credits import Credits, Spent
@@ -148,6 +150,11 @@ class Line:
         """For one who does not wait: whether there is room that nobody waits for."""
         return self._has_room(cluster) and not self._wanted[cluster]
 
+    @property
+    def is_free_everywhere(self) -> bool:
+        """Whether `is_free` says yes of every cluster; no may be wrong."""
+        return not self._wanted and (self._open or self._credits.are_left_everywhere)
+
     def is_full(self, tier: QosTier) -> bool:
         """Tiers that are governed have bounds of their own, so that no worse one takes up a better one's."""
         if self._turns.rules is None:
@@ -239,6 +246,11 @@ class Place:
     def patience_seconds(self) -> float:
         """For how long it has waited, as far as that has a say in what is decided: long enough where nobody shall."""
         return math.inf if self._line.is_open else self.waited_seconds
+
+    @property
+    def free(self) -> Free:
+        """Where this request may go now."""
+        return anywhere if self._line.is_free_everywhere else self.is_free
 
     def is_free(self, cluster: str) -> bool:
         """Whether this request may go there now."""

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.fleet import FRESH_SECONDS
 from ext_proc.credits import ON_THE_WAY_SECONDS, Credits, Share
 
 A, B = "a/full", "b/full"
@@ -87,3 +92,37 @@ def test_while_nothing_is_known_what_is_sent_is_remembered() -> None:
     assert balance.left(A) == 2
     balance.take([])
     assert balance.left(A) == math.inf
+
+
+OPERATIONS = st.lists(
+    st.tuples(st.just("spend"), st.sampled_from([A, B, "c"]))
+    | st.tuples(st.just("take"), st.lists(st.none() | st.integers(0, 3), min_size=3, max_size=3))
+    | st.tuples(st.sampled_from(["refund", "forget"]), st.none())
+    | st.tuples(st.just("wait"), st.sampled_from([0.05, 0.5, FRESH_SECONDS + 1])),
+    max_size=30,
+)
+
+
+@given(OPERATIONS)
+def test_what_is_said_of_all_clusters_at_once_is_true_of_each(operations: list[tuple[str, Any]]) -> None:
+    balance, clock = new()
+    spent = [balance.spend(A)]
+    fresh_until = math.inf
+    for operation, value in operations:
+        match operation:
+            case "spend":
+                spent.append(balance.spend(value))
+            case "refund":
+                balance.refund(spent[len(spent) // 2])
+            case "forget":
+                balance.forget()
+            case "wait":
+                clock.now += value
+            case "take":
+                balance.take(Share(rooms, free, 0.0) for rooms, free in zip(((A,), (A, B), (B,)), value, strict=True))
+                fresh_until = clock.now + FRESH_SECONDS
+        are_left = all(balance.left(cluster) >= 1 for cluster in (A, B, "c"))
+        if clock.now <= fresh_until:
+            assert balance.are_left_everywhere == are_left
+        else:
+            assert are_left or not balance.are_left_everywhere
