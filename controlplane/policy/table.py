@@ -58,6 +58,11 @@ class RoutingTable:
             return self.models
         return tuple(model for model in self.models if model in known.models)
 
+    def is_rated(self, tenant: str) -> bool:
+        """Whether there is any limit for a tenant in a minute."""
+        rules = self.tenants.get(tenant, self.policy.tenants)
+        return rules.requests_per_minute is not None or rules.tokens_per_minute is not None
+
     def rates_of(self, tenant: str) -> tuple[int | None, int | None]:
         """The requests and tokens per minute that a tenant is allowed; None is no limit."""
         rules = self.tenants.get(tenant, self.policy.tenants)

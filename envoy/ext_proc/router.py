@@ -6,12 +6,12 @@ is bounded, whatever the request says and however many pools there are.
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
 import math
 import time
 import traceback
+from binascii import b2a_base64
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -88,29 +88,26 @@ class Router:
         span = _tracer.start_span("headrace.decide")
         if span.is_recording():
             with trace.use_span(span, end_on_exit=True):
-                decision, answer = await self._answer_always(request, extend)
+                decision, answer = await self._answer(request, extend)
                 span.set_attributes(_span_attributes(decision))
         else:  # to make it the current one costs more than some decisions
-            decision, answer = await self._answer_always(request, extend)
+            decision, answer = await self._answer(request, extend)
         self._observer.decided(decision, max(time.perf_counter() - started - decision.waited_seconds, 0.0))
         return answer
 
-    async def _answer_always(self, request: HttpRequest | TooLarge, extend: Extend) -> tuple[Decision, Answer]:
+    async def _answer(self, request: HttpRequest | TooLarge, extend: Extend) -> tuple[Decision, Answer]:
         try:
-            return await self._answer(request, extend)
+            table = self._table()
+            if table is None:
+                return _refusal(request, _NOT_READY, Reason.NOT_READY)
+            headers = request.head.headers if isinstance(request, TooLarge) else request.headers
+            identity = identify(headers, table, self._keys.secret)
+            if isinstance(identity, Refusal):
+                return _refusal(request, identity, Reason.UNAUTHENTICATED)
+            return await self._answer_known(request, identity, table, extend)
         except Exception as error:
             _log.error("internal error while deciding error=%s at=%s", type(error).__name__, _place(error))
             return _refusal(request, _INTERNAL_ERROR, Reason.INTERNAL_ERROR)
-
-    async def _answer(self, request: HttpRequest | TooLarge, extend: Extend) -> tuple[Decision, Answer]:
-        table = self._table()
-        if table is None:
-            return _refusal(request, _NOT_READY, Reason.NOT_READY)
-        headers = request.head.headers if isinstance(request, TooLarge) else request.headers
-        identity = identify(headers, table, self._keys.secret)
-        if isinstance(identity, Refusal):
-            return _refusal(request, identity, Reason.UNAUTHENTICATED)
-        return await self._answer_known(request, identity, table, extend)
 
     async def _answer_known(
         self, request: HttpRequest | TooLarge, identity: Identity, table: RoutingTable, extend: Extend
@@ -134,25 +131,23 @@ class Router:
 
         It is charged before it waits: who is beyond his rates takes nobody's place.
         """
+        bill = NO_BILL
         with self._line.place() as place:
             decision = await self._decide_now(ask, table, place)
-            if not decision.is_sent and decision.action is not Action.QUEUE:
-                return decision, NO_BILL
-            decision, bill = await self._rates.charge(decision, table)
-            if decision.refusal is not None:
-                place.give_back()
-                return decision, bill
-            try:
-                decision = await self._wait(decision, ask, table, extend, place)
-            except BaseException:
-                self._rates.give_back(bill)
-                raise
-            if decision.refusal is not None:
-                self._rates.give_back(bill)
-                bill = NO_BILL
-        return structs.replace(
-            decision, waited_seconds=place.waited_seconds
-        ) if place.waited_seconds else decision, bill
+            if table.is_rated(ask.tenant) and (decision.is_sent or decision.action is Action.QUEUE):
+                decision, bill = await self._rates.charge(decision, table)
+                if decision.refusal is not None:
+                    place.give_back()
+            if decision.action is Action.QUEUE:
+                try:
+                    decision = await self._wait(decision, ask, table, extend, place)
+                except BaseException:
+                    self._rates.give_back(bill)
+                    raise
+                if decision.refusal is not None:
+                    self._rates.give_back(bill)
+                    bill = NO_BILL
+        return decision, bill
 
     async def _wait(self, decision: Decision, ask: Ask, table: RoutingTable, extend: Extend, place: Place) -> Decision:
         while decision.action is Action.QUEUE:
@@ -162,7 +157,7 @@ class Router:
             if refused_for is not None:
                 return not_served(decision, refused_for, place.waited_seconds, self._retry_after(table.policy, claim))
             decision = await self._decide_now(ask, table, place)
-        return decision
+        return structs.replace(decision, waited_seconds=place.waited_seconds)
 
     async def _decide_now(self, ask: Ask, table: RoutingTable, place: Place) -> Decision:
         """A session's first decision pins it; of filters that race, all obey the first."""
@@ -260,11 +255,12 @@ def _metadata(decision: Decision, *, debug: bool, bill: Bill = NO_BILL) -> Mappi
         decision = structs.replace(decision, alternatives=tuple(best))
     metadata = {
         names.KEY_REASON: decision.reasons[0],
-        names.KEY_DECISION: base64.b64encode(decision_bytes(decision)).decode(),
+        names.KEY_DECISION: b2a_base64(decision_bytes(decision), newline=False).decode(),
     }
-    metadata |= {names.KEY_RATE_PREFIX + name: value for name, value in bill.told.items()}
-    if bill.note:
-        metadata[names.KEY_BILL] = bill.note
+    if bill is not NO_BILL:
+        metadata |= {names.KEY_RATE_PREFIX + name: value for name, value in bill.told.items()}
+        if bill.note:
+            metadata[names.KEY_BILL] = bill.note
     if decision.pool is not None:
         metadata[names.KEY_POOL] = decision.pool.name
         metadata[names.KEY_FORMAT] = decision.pool.tier
