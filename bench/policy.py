@@ -1,5 +1,5 @@
-"""What deciding costs: the median time of each step for a chat of 2 KB and of 50 KB, on one core; and what QoS
-governance adds to it, in each state of pressure.
+"""What deciding costs in a fleet of 200 pools: the median time of each step for a chat of 2 KB and of 50 KB, on one
+core; and what QoS governance adds to it, in each state of pressure.
 
     python bench/policy.py
 
@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
 from controlplane.decision_bytes import decision_bytes
 from controlplane.model import (
@@ -43,6 +44,7 @@ from ext_proc.router import Router
 from ext_proc.waiting import Line
 
 SIZES = (2_000, 50_000)
+MODELS = 50
 SECONDS_EACH = 1.0
 
 _PROSE = (
@@ -70,7 +72,8 @@ class Unobserved:
 
 
 def main() -> None:
-    pools = [_pool(tier, context) for tier in FormatTier for context in ("short", "long")]
+    kinds = product(("llama", *(f"model-{number}" for number in range(1, MODELS))), FormatTier, ("short", "long"))
+    pools = [_pool(*kind) for kind in kinds]
     table = compile_table("1", pools, Policy())
     observer = Unobserved()
     line = Line(Credits(time.monotonic), observer, time.monotonic, max_wait=30.0)
@@ -122,10 +125,10 @@ def _govern(pools: list[Pool], request: HttpRequest) -> None:
         print(f"{name:<26}{evaluated:>10.1f}{decided:>10.1f}")
 
 
-def _pool(tier: FormatTier, context: str) -> Pool:
-    name = f"llama/{tier}/{context}/on_demand"
+def _pool(model: str, tier: FormatTier, context: str) -> Pool:
+    name = f"{model}/{tier}/{context}/on_demand"
     size = 8_192 if context == "short" else 131_072
-    return Pool(name, "llama", tier, context, CapacityType.ON_DEMAND, size, 64, 2, 2, "llama", formats=("bf16",))
+    return Pool(name, model, tier, context, CapacityType.ON_DEMAND, size, 64, 2, 2, model, formats=("bf16",))
 
 
 def _chat(size: int) -> HttpRequest:

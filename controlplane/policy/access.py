@@ -63,9 +63,9 @@ def identify(headers: Mapping[str, str], table: RoutingTable, secret: bytes | No
         elif header in headers:
             taken_off.append(header)
     known_by = "header" if tenant else ""
-    if not tenant and (tenant := _named(headers, CLAIMED)):
+    if not tenant and CLAIMED in headers and (tenant := _named(headers, CLAIMED)):
         known_by = "token"
-    keys = _keys_shown(headers, table, secret)
+    keys = _keys_shown(headers, table, secret) if table.keys else _NO_KEYS
     if keys.digest and not tenant:
         tenant, known_by = table.keys[keys.digest], f"key:{keys.digest[:KEY_ID_CHARS]}"
     if not rules.pass_keys_on:
@@ -73,7 +73,10 @@ def identify(headers: Mapping[str, str], table: RoutingTable, secret: bytes | No
     if not tenant and (rules.required or keys.of_ours):
         return _no_key_can_be_checked() if keys.shown and not secret else _unproven(keys.shown)
     if not tenant and rules.header is None:
-        tenant = next((tenant_of_credential(headers[name]) for name in _CREDENTIALS if headers.get(name)), "")
+        for name in _CREDENTIALS:
+            if credential := headers.get(name):
+                tenant = tenant_of_credential(credential)
+                break
     return Identity(tenant, tuple(taken_off), known_by)
 
 
@@ -87,10 +90,11 @@ class _KeysShown(NamedTuple):
     of_ours: bool = False
 
 
+_NO_KEYS = _KeysShown()
+
+
 def _keys_shown(headers: Mapping[str, str], table: RoutingTable, secret: bytes | None) -> _KeysShown:
-    found = _KeysShown()
-    if not table.keys:
-        return found
+    found = _NO_KEYS
     for header, credential in _shown_credentials(headers):
         # Timing tells nothing here: whoever guesses keys does not know their digests.
         digest = key_digest(credential, secret) if secret else ""

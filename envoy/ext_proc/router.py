@@ -61,7 +61,8 @@ class Observer(Protocol):
 
 class Router:
     """Answers requests by the table in force. `table` returns None until the first one has arrived; `dice` gives
-    numbers in [0, 1), for the jitter of when to come back."""
+    numbers in [0, 1), for the jitter of when to come back. Requests are traced where a provider for that has been set
+    before."""
 
     def __init__(
         self,
@@ -81,19 +82,26 @@ class Router:
         self._dice = dice
         self._rates = rates
         self._keys = keys
+        self._is_traced = not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
     async def answer(self, request: HttpRequest | TooLarge, extend: Extend) -> Answer:
         """`extend` is called where the answer takes longer than usual."""
         started = time.perf_counter()
-        span = _tracer.start_span("headrace.decide")
-        if span.is_recording():
-            with trace.use_span(span, end_on_exit=True):
-                decision, answer = await self._answer(request, extend)
-                span.set_attributes(_span_attributes(decision))
-        else:  # to make it the current one costs more than some decisions
+        if self._is_traced:
+            decision, answer = await self._answer_traced(request, extend)
+        else:
             decision, answer = await self._answer(request, extend)
         self._observer.decided(decision, max(time.perf_counter() - started - decision.waited_seconds, 0.0))
         return answer
+
+    async def _answer_traced(self, request: HttpRequest | TooLarge, extend: Extend) -> tuple[Decision, Answer]:
+        span = _tracer.start_span("headrace.decide")
+        if not span.is_recording():  # to make it the current one costs more than some decisions
+            return await self._answer(request, extend)
+        with trace.use_span(span, end_on_exit=True):
+            decision, answer = await self._answer(request, extend)
+            span.set_attributes(_span_attributes(decision))
+            return decision, answer
 
     async def _answer(self, request: HttpRequest | TooLarge, extend: Extend) -> tuple[Decision, Answer]:
         try:

@@ -26,7 +26,7 @@ def shaped_body(body: bytes, ask: Ask, decision: Decision, qos: QosRules) -> byt
     """The body for the pool of a decision that sends its request."""
     shaped = body
     pool = decision.pool
-    if pool is not None and ask.model is not None and ask.model not in {pool.served_name, *pool.aliases}:
+    if pool is not None and ask.model is not None and ask.model != pool.served_name and ask.model not in pool.aliases:
         shaped = replace_model(shaped, pool.served_name)
     if decision.output_limit is not None:
         shaped = cap_output(shaped, decision.output_limit, _CAPS[decision.endpoint])
