@@ -4,7 +4,7 @@ import pytest
 
 from headrace_protos.envoy.config.cluster.v3 import cluster_pb2
 from headrace_protos.envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
-from xds_server.clusters import ext_proc_cluster, pool_cluster, pool_endpoints, socket_address
+from xds_server.clusters import ext_proc_cluster, pool_cluster, pool_endpoints, socket_address, usage_log_cluster
 from xds_server.gateway import Endpoint, PoolCluster
 
 
@@ -52,10 +52,18 @@ def test_endpoints_keep_their_weights():
 
 def test_a_connection_is_given_up_before_an_engine_closes_it():
     """uvicorn and cpp-httplib close after 5 s without a request, cpp-httplib (llama.cpp) also after 100 answers."""
-    options = http_protocol_options_pb2.HttpProtocolOptions()
-    pool_cluster(PoolCluster("p", ())).typed_extension_protocol_options[
-        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
-    ].Unpack(options)
-    common = options.common_http_protocol_options
+    common = _protocol(pool_cluster(PoolCluster("p", ()))).common_http_protocol_options
     assert common.idle_timeout.ToSeconds() < 5
     assert common.max_requests_per_connection.value < 100
+
+
+def test_filters_are_asked_again_but_not_told_again_what_was_used():
+    """Twice told, a request would be charged twice."""
+    assert _protocol(ext_proc_cluster(["filter:1"])).retry_policy.retry_on
+    assert not _protocol(usage_log_cluster(["filter:1"])).HasField("retry_policy")
+
+
+def _protocol(cluster):
+    options = http_protocol_options_pb2.HttpProtocolOptions()
+    cluster.typed_extension_protocol_options["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"].Unpack(options)
+    return options

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from xds_server.assembly import gateway_snapshot
-from xds_server.clusters import pool_cluster, pool_endpoints
+from xds_server.clusters import ext_proc_cluster, pool_cluster, pool_endpoints, usage_log_cluster
 from xds_server.gateway import Endpoint, Gateway, PoolCluster
 from xds_server.listener import gateway_listener
 from xds_server.resource import Resource, ResourceType
@@ -35,7 +35,8 @@ def test_equal_content_has_equal_versions_in_any_order():
                     *map(pool_endpoints, (POOL, OTHER)),
                     pool_routes(GATEWAY, ["p1", "p2"]),
                     gateway_listener(GATEWAY),
-                    _message(gateway_snapshot(GATEWAY, []), ResourceType.CLUSTER, "headrace-ext-proc"),
+                    ext_proc_cluster(GATEWAY.ext_proc),
+                    usage_log_cluster(GATEWAY.ext_proc),
                 ]
             )
         ).version
@@ -82,11 +83,3 @@ def test_two_resources_of_one_name_are_refused():
 def test_a_resource_without_a_name_is_refused():
     with pytest.raises(InconsistentSnapshotError, match="CLUSTER: a resource has no name"):
         Snapshot.of([pool_cluster(PoolCluster("", ()))])
-
-
-def _message(snapshot, kind, name):
-    from headrace_protos.envoy.config.cluster.v3 import cluster_pb2
-
-    message = cluster_pb2.Cluster()
-    snapshot.resources[kind][name].body.Unpack(message)
-    return message

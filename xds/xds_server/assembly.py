@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from xds_server.clusters import access_log_cluster, ext_proc_cluster, pool_cluster, pool_endpoints, retrying_cluster
+from xds_server.clusters import (
+    access_log_cluster,
+    ext_proc_cluster,
+    pool_cluster,
+    pool_endpoints,
+    retrying_cluster,
+    usage_log_cluster,
+)
 from xds_server.gateway import Gateway, PoolCluster
 from xds_server.listener import gateway_listener
 from xds_server.routes import pool_routes
@@ -21,6 +28,7 @@ def gateway_snapshot(gateway: Gateway, pools: Iterable[PoolCluster]) -> Snapshot
     return Snapshot.of(
         [
             ext_proc_cluster(gateway.ext_proc),
+            usage_log_cluster(gateway.ext_proc),
             *logs,
             *keys,
             *map(pool_cluster, pools),

@@ -10,13 +10,16 @@ from google.protobuf import any_pb2
 from headrace_protos.envoy.config.cluster.v3 import circuit_breaker_pb2, cluster_pb2, outlier_detection_pb2
 from headrace_protos.envoy.config.core.v3 import address_pb2, config_source_pb2, health_check_pb2, protocol_pb2
 from headrace_protos.envoy.config.endpoint.v3 import endpoint_components_pb2, endpoint_pb2
+from headrace_protos.envoy.config.route.v3 import route_components_pb2
 from headrace_protos.envoy.extensions.clusters.aggregate.v3 import cluster_pb2 as aggregate_pb2
 from headrace_protos.envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
+from xds_server import retries
 from xds_server.gateway import Endpoint, PoolCluster
 from xds_server.hosts import is_ip
 from xds_server.resource import packed
 
 EXT_PROC = "headrace-ext-proc"
+USAGE_LOG = "headrace-usage-log"
 ACCESS_LOG = "headrace-access-log"
 
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
@@ -91,13 +94,26 @@ def pool_endpoints(pool: PoolCluster) -> endpoint_pb2.ClusterLoadAssignment:
 
 
 def ext_proc_cluster(addresses: Sequence[str]) -> cluster_pb2.Cluster:
+    """Where the filter is asked. The retries are the cluster's: those of ext_proc's own configuration are read anew
+    with each request, for a sixth of what Envoy spends on one (docs/decisions/0021-what-envoy-spends.md)."""
+    return _filter_cluster(EXT_PROC, addresses, retries.of_questions())
+
+
+def usage_log_cluster(addresses: Sequence[str]) -> cluster_pb2.Cluster:
+    """Where the filter is told what requests used: without retries, which would tell another worker all of it again."""
+    return _filter_cluster(USAGE_LOG, addresses)
+
+
+def _filter_cluster(
+    name: str, addresses: Sequence[str], retry_policy: route_components_pb2.RetryPolicy | None = None
+) -> cluster_pb2.Cluster:
     """One endpoint per filter worker. Pings find out a hung one: they reset its connection, so that the requests in its
     hands are tried on another, and their failure takes it out, as that of two requests to a dead one does.
 
     Health checks say when it is back. By themselves they take out only what has not answered for long: one that is
     merely slow must not be, for its requests would make the next one slow. Hence the last worker is never ejected.
     """
-    cluster = _grpc_cluster(EXT_PROC, addresses, ping_interval=0.5, ping_timeout=1.0)
+    cluster = _grpc_cluster(name, addresses, ping_interval=0.5, ping_timeout=1.0, retry_policy=retry_policy)
     cluster.health_checks.append(
         health_check_pb2.HealthCheck(
             grpc_health_check={},
@@ -138,7 +154,14 @@ def socket_address(text: str) -> address_pb2.Address:
     return address_pb2.Address(socket_address={"address": host, "port_value": int(port)})
 
 
-def _grpc_cluster(name: str, texts: Sequence[str], *, ping_interval: float, ping_timeout: float) -> cluster_pb2.Cluster:
+def _grpc_cluster(
+    name: str,
+    texts: Sequence[str],
+    *,
+    ping_interval: float,
+    ping_timeout: float,
+    retry_policy: route_components_pb2.RetryPolicy | None = None,
+) -> cluster_pb2.Cluster:
     addresses = [socket_address(text) for text in texts]
     by_name = any(a.HasField("socket_address") and not is_ip(a.socket_address.address) for a in addresses)
     if by_name and any(a.HasField("pipe") for a in addresses):
@@ -165,7 +188,8 @@ def _grpc_cluster(name: str, texts: Sequence[str], *, ping_interval: float, ping
                                 "timeout": timedelta(seconds=ping_timeout),
                             },
                         )
-                    }
+                    },
+                    retry_policy=retry_policy,
                 )
             )
         },

@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 
 from headrace_protos.envoy.config.accesslog.v3 import accesslog_pb2
 from headrace_protos.envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
-from headrace_protos.envoy.config.core.v3 import base_pb2, grpc_service_pb2, protocol_pb2
+from headrace_protos.envoy.config.core.v3 import base_pb2, protocol_pb2
 from headrace_protos.envoy.config.listener.v3 import listener_pb2
 from headrace_protos.envoy.extensions.access_loggers.grpc.v3 import als_pb2
 from headrace_protos.envoy.extensions.filters.http.buffer.v3 import buffer_pb2
@@ -17,11 +17,11 @@ from headrace_protos.envoy.extensions.filters.http.router.v3 import router_pb2
 from headrace_protos.envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
 from headrace_protos.envoy.extensions.http.early_header_mutation.header_mutation.v3 import header_mutation_pb2
 from headrace_protos.envoy.type.tracing.v3 import custom_tag_pb2
-from xds_server.clusters import ACCESS_LOG, EXT_PROC
+from xds_server.clusters import ACCESS_LOG, EXT_PROC, USAGE_LOG
 from xds_server.gateway import BILL_KEY, INTERNAL_PREFIX, PEER_HEADER, WISH_PREFIX, Gateway
 from xds_server.local_replies import local_reply_config
 from xds_server.resource import packed
-from xds_server.routes import HOST_SELECTIONS, PREVIOUS_HOSTS, ROUTES
+from xds_server.routes import ROUTES
 from xds_server.tokens import token_check
 from xds_server.usage import json_errors, json_usage, sse_usage
 
@@ -140,16 +140,7 @@ def _ext_proc(gateway: Gateway) -> ext_proc_pb2.ExternalProcessor:
     trailers: this mode sends a filter neither them nor the end of the body before them.
     """
     return ext_proc_pb2.ExternalProcessor(
-        grpc_service=grpc_service_pb2.GrpcService(
-            envoy_grpc={"cluster_name": EXT_PROC},
-            retry_policy=base_pb2.RetryPolicy(
-                retry_on="connect-failure,reset,refused-stream,unavailable",
-                num_retries={"value": 2},
-                retry_host_predicate=[PREVIOUS_HOSTS],
-                host_selection_retry_max_attempts=HOST_SELECTIONS,
-                retry_back_off={"base_interval": timedelta(seconds=0.005), "max_interval": timedelta(seconds=0.02)},
-            ),
-        ),
+        grpc_service={"envoy_grpc": {"cluster_name": EXT_PROC}},
         processing_mode=_Mode(
             request_header_mode=_Mode.SEND,
             request_body_mode=_Mode.STREAMED,
@@ -169,7 +160,7 @@ def _ext_proc(gateway: Gateway) -> ext_proc_pb2.ExternalProcessor:
 
 def _usage_log(gateway: Gateway) -> accesslog_pb2.AccessLog:
     """To the filter, of the requests that it has charged somebody with."""
-    log = _access_log(EXT_PROC)
+    log = _access_log(USAGE_LOG)
     log.filter.metadata_filter.CopyFrom(
         accesslog_pb2.MetadataFilter(
             matcher={

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Any
 
 from headrace_protos.envoy.config.core.v3 import base_pb2
 from headrace_protos.envoy.config.route.v3 import route_components_pb2, route_pb2
-from headrace_protos.envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2
-from headrace_protos.envoy.extensions.retry.priority.previous_priorities.v3 import previous_priorities_config_pb2
 from headrace_protos.envoy.type.matcher.v3 import http_inputs_pb2
 from headrace_protos.xds.core.v3 import extension_pb2 as xds_extension_pb2
 from headrace_protos.xds.type.matcher.v3 import matcher_pb2
+from xds_server import retries
 from xds_server.gateway import PEER_HEADER, POOL_HEADER, TENANT_HEADER, WISH_PREFIX, Gateway
 from xds_server.local_replies import error_body
 from xds_server.resource import packed
@@ -23,18 +21,6 @@ UNDECIDED = "undecided"
 """The route of requests that the filter gave no pool, because it failed."""
 NEWER = "newer"
 """The route of requests that the filter gave a pool which these routes do not know, but a cluster may be there for."""
-
-PREVIOUS_HOSTS: Mapping[str, Any] = {
-    "name": "envoy.retry_host_predicates.previous_hosts",
-    "typed_config": packed(previous_hosts_pb2.PreviousHostsPredicate()),
-}
-"""A retry goes to another host than the attempts before it."""
-_NEXT_PRIORITY = route_components_pb2.RetryPolicy.RetryPriority(
-    name="envoy.retry_priorities.previous_priorities",
-    typed_config=packed(previous_priorities_config_pb2.PreviousPrioritiesConfig(update_frequency=1)),
-)
-HOST_SELECTIONS = 30
-"""How often a load balancer is asked for another host. A dead one has the fewest requests, so it is offered often."""
 
 _POOL_INPUT = xds_extension_pb2.TypedExtensionConfig(
     name="pool", typed_config=packed(http_inputs_pb2.HttpRequestHeaderMatchInput(header_name=POOL_HEADER))
@@ -100,14 +86,14 @@ def _on_match(route: route_components_pb2.Route) -> matcher_pb2.Matcher.OnMatch:
 def _to_pool(gateway: Gateway, pool: str, retrying: str | None) -> route_components_pb2.Route:
     route = _forward(gateway, pool, pool=retrying or pool)
     if retrying:
-        route.route.retry_policy.CopyFrom(_retry_policy_with_400())
+        route.route.retry_policy.CopyFrom(retries.of_requests_and_400s())
     return route
 
 
 def _forward(gateway: Gateway, name: str, *, pool: str = "", by_header: str = "") -> route_components_pb2.Route:
     """To the cluster of the pool, or to the one that the header names."""
     action = route_components_pb2.RouteAction(
-        timeout=timedelta(seconds=gateway.route_timeout), retry_policy=_retry_policy()
+        timeout=timedelta(seconds=gateway.route_timeout), retry_policy=retries.of_requests()
     )
     if by_header:
         action.cluster_header = by_header
@@ -128,30 +114,6 @@ def _undecided(gateway: Gateway) -> route_components_pb2.Route:
         },
         response_headers_to_add=[_header("content-type", "application/json"), _header("retry-after", "1")],
     )
-
-
-def _retry_policy() -> route_components_pb2.RetryPolicy:
-    """On another host, and only what certainly did no work on the first."""
-    return route_components_pb2.RetryPolicy(
-        retry_on="connect-failure,refused-stream,reset-before-request",
-        num_retries={"value": 2},
-        retry_host_predicate=[PREVIOUS_HOSTS],
-        host_selection_retry_max_attempts=HOST_SELECTIONS,
-        retry_back_off={"base_interval": timedelta(seconds=0.025), "max_interval": timedelta(seconds=0.25)},
-    )
-
-
-def _retry_policy_with_400() -> route_components_pb2.RetryPolicy:
-    """Once, and at the next priority, whatever the reason: Envoy has one count for all, and a request that was refused
-    twice must not be tried a third time."""
-    policy = _retry_policy()
-    policy.retry_on += ",retriable-status-codes"
-    policy.retriable_status_codes.append(400)
-    policy.num_retries.value = 1
-    policy.retry_priority.CopyFrom(_NEXT_PRIORITY)
-    # It goes to other engines, which need no rest.
-    policy.retry_back_off.base_interval.FromMilliseconds(1)
-    return policy
 
 
 def _header(name: str, value: str) -> base_pb2.HeaderValueOption:
