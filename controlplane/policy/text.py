@@ -73,13 +73,12 @@ def count_text(text: str) -> TextCounts:
     data = text.encode(errors="replace")
     total = len(data)
     if total <= _PAIRS_BYTES:
-        return TextCounts(total, *_counts(data, map(data.translate(_CODES).count, _PAIRS)))
+        return TextCounts(total, *_counts(data, _pairs(data)))
     pieces = _pieces(data, min(total, _SAMPLE_BYTES) // _PIECES)
-    part = b"".join([piece[: _PAIRS_BYTES // _PIECES] for piece in pieces]).translate(_CODES)
+    pairs = _pairs(b"".join([piece[: _PAIRS_BYTES // _PIECES] for piece in pieces]))
     if total <= _SAMPLE_BYTES:
-        pairs = _scaled(map(part.count, _PAIRS), total / _PAIRS_BYTES)
-        return TextCounts(total, *_counts(data, pairs))
-    pairs = _scaled(map(part.count, _PAIRS), _SAMPLE_BYTES / _PAIRS_BYTES)
+        return TextCounts(total, *_counts(data, _scaled(pairs, total / _PAIRS_BYTES)))
+    pairs = _scaled(pairs, _SAMPLE_BYTES / _PAIRS_BYTES)
     return TextCounts(total, *_scaled(_counts(b"".join(pieces), pairs), total / _SAMPLE_BYTES))
 
 
@@ -92,6 +91,10 @@ def _pieces(data: bytes, size: int) -> list[bytes]:
 
 def _scaled(counts: Iterable[int], scale: float) -> list[int]:
     return [round(count * scale) for count in counts]
+
+
+def _pairs(data: bytes) -> Iterable[int]:
+    return map(data.translate(_CODES, _CONTINUATIONS).count, _PAIRS)
 
 
 def _counts(data: bytes, pairs: Iterable[int]) -> tuple[int, ...]:
