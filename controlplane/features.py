@@ -30,7 +30,7 @@ class TextCounts(NamedTuple):
     `capitals` are letters too, `marks` the punctuation of CJK. Of what stands together: `blank_pairs` are two blanks,
     `words` a letter after a blank, `joins` a letter after punctuation (as in `a.b`), `stops` a blank after punctuation,
     `indents` a blank after a newline, `triples` three digits; these are counted in 2 KiB of a longer text.
-    `total` is in bytes and always exact; the counts of a text of more than 16 KiB are of a sample of it, scaled up.
+    `total` is in bytes and always exact; the counts of a text of more than 8 KiB are of a sample of it, scaled up.
     """
 
     total: int = 0

@@ -33,7 +33,7 @@ _LOWER = string.ascii_lowercase.encode()
 _CONTINUATIONS = bytes(range(0x80, 0xC0))
 # A text longer than this is counted by a sample of so many bytes: pieces spread over all of it, one at a pseudo-random
 # place in each of as many equal parts, so that no period of the text can hide from them.
-_SAMPLE_BYTES = 16_384
+_SAMPLE_BYTES = 8192
 _PIECES = 32
 # What stands together is counted in so many bytes: those that the pieces begin with.
 _PAIRS_BYTES = 2048
