@@ -13,6 +13,7 @@ import json
 import random
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import zstandard
@@ -32,8 +33,8 @@ BYTES = 16 * 1024
 MODELS = ("llama", "meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen2.5-7B-Instruct", "mistral-small", "org/model-70b")
 
 
-def recorded(dice: random.Random, prompts: list[str]) -> bytes:
-    model = dice.choice(MODELS)
+def recorded(dice: random.Random, prompts: list[str], models: Sequence[str] = MODELS) -> bytes:
+    model = dice.choice(models)
     pools = _pools(dice, model)
     fields: dict[str, object] = {"model": model, "stream": dice.random() < 0.6}
     if dice.random() < 0.6:
@@ -94,6 +95,11 @@ def _outcome(dice: random.Random, decision: decision_pb2.Decision) -> decision_p
     )
 
 
+def read_prompts() -> list[str]:
+    paths = sorted(PROMPTS.rglob("*.jsonl"))
+    return [json.loads(line)["text"] for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 def _uuid(dice: random.Random) -> str:
     text = f"{dice.getrandbits(128):032x}"
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
@@ -104,11 +110,7 @@ def main() -> None:
     parser.add_argument("--write", type=Path)
     given = parser.parse_args()
     dice = random.Random(1)
-    prompts = [
-        json.loads(line)["text"]
-        for path in sorted(PROMPTS.rglob("*.jsonl"))
-        for line in path.read_text(encoding="utf-8").splitlines()
-    ]
+    prompts = read_prompts()
     messages = [recorded(dice, prompts) for _ in range(DECISIONS)]
     if given.write:
         given.write.write_bytes(zstandard.train_dictionary(BYTES, list(messages[::2]), level=1).as_bytes())

@@ -39,6 +39,7 @@ from controlplane.metrics import ControlPlaneMetrics
 from controlplane.model import NodeSession, NodeSpec
 from controlplane.policy.settings import Policy
 from controlplane.publisher import Publisher
+from controlplane.recording import Recording
 from controlplane.registry.following import FleetFollower
 from controlplane.registry.keys import Keys
 from controlplane.registry.presence import WorkerPresence
@@ -57,7 +58,7 @@ from headrace.probes import probes
 from headrace.signals import stop_requested
 from headrace.telemetry import new_metrics, telemetry
 from headrace_protos.envoy.service.accesslog.v3 import als_pb2_grpc
-from headrace_protos.headrace.v1 import admin_pb2_grpc, decision_pb2, fleet_pb2, fleet_pb2_grpc, registry_pb2_grpc
+from headrace_protos.headrace.v1 import admin_pb2_grpc, fleet_pb2, fleet_pb2_grpc, registry_pb2_grpc
 from node_agent import backoff
 from xds_server.server import DiscoveryService
 
@@ -130,7 +131,6 @@ class ControlPlane:
         )
         self._composition = CompositionWatch(time.monotonic)
         self._sla = SlaWatch(lambda: self._policy.sla, time.monotonic)
-        self._decision_log = DecisionLog(settings.telemetry.log_decisions)
         self._thresholds = ThresholdWatch()
         self._sessions = SessionHistory(settings.gateway.route_timeout)
         recorder = secrets.randbits(31)
@@ -146,6 +146,15 @@ class ControlPlane:
             )
         self._decisions = Decisions(settings.control_plane.recent_decisions, recorder, time.time, self._ledger)
         self._crediting = Crediting(self._current, time.time)
+        self._recording = Recording(
+            self._decisions,
+            self._crediting,
+            metrics,
+            self._composition,
+            self._sla,
+            DecisionLog(settings.telemetry.log_decisions),
+            self._estimation,
+        )
         self._fleet = fleet.FleetServicer(
             self._current,
             self._crediting.rooms,
@@ -189,7 +198,7 @@ class ControlPlane:
         envoy_server = new_server([DISCOVERY_SERVICE, access_log.SERVICE], self._envoy_health)
         self._discovery.add_to(envoy_server)
         als_pb2_grpc.add_AccessLogServiceServicer_to_server(
-            access_log.AccessLogServicer(self._record, self._sessions), envoy_server
+            access_log.AccessLogServicer(self._recording.request_finished, self._sessions), envoy_server
         )
         grpc_address = bind(fleet_server, control.grpc, tls)
         xds_address = bind(envoy_server, control.xds)
@@ -250,16 +259,6 @@ class ControlPlane:
                 while self._current.value is None:
                     await self._current.next()
         await asyncio.sleep(self._started + FILTERS_BACK_SECONDS - time.monotonic())
-
-    def _record(self, recorded: decision_pb2.RecordedDecision) -> None:
-        self._decisions.record(recorded)
-        self._crediting.request_finished(recorded)
-        self._metrics.request_finished(recorded)
-        self._composition.request_finished(recorded)
-        judged = self._sla.request_finished(recorded)
-        self._metrics.request_judged(recorded, judged)
-        self._decision_log.request_finished(recorded, judged)
-        self._estimation.learn(recorded)
 
     @property
     def _policy(self) -> Policy:

@@ -14,7 +14,7 @@ from controlplane.features import Category
 from controlplane.policy.estimator import group_of
 
 PER_SECOND = 2.0
-BURST = 1000.0
+BURST = 500.0
 
 _CATEGORIES = frozenset(Category)
 
