@@ -43,8 +43,8 @@ def budget_of(
         rests_on = EstimateSource.PINNED
     else:
         rests_on = EstimateSource.LEARNED
-    likely, conservative = calibration.prompt.estimate(features, group)
-    prompt = min(ceil(conservative), _MOST_TOKENS)
+    expected = calibration.prompt.estimate(features, group)
+    prompt = min(ceil(expected.conservative), _MOST_TOKENS)
     if output_cap is not None:
         output, output_from = output_cap, FROM_CLIENT
     else:
@@ -57,7 +57,7 @@ def budget_of(
         category=category,
         ratio=features.text.total / prompt,
         output_from=output_from,
-        likely_prompt_tokens=min(ceil(likely), _MOST_TOKENS),
+        likely_prompt_tokens=min(ceil(expected.central), _MOST_TOKENS),
         rests_on=rests_on,
         samples=calibration.samples,
     )

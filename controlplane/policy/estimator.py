@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from math import sqrt
 from operator import mul
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from zlib import crc32
+
+from msgspec import Struct
 
 from controlplane.features import Category, Features, Vector
 from controlplane.policy.priors import (
@@ -33,7 +35,7 @@ TENANT_GROUPS = 8
 MOST_BYTES_PER_TOKEN = 128.0
 
 
-class Estimate(NamedTuple):
+class Estimate(Struct, frozen=True, gc=False):
     """Tokens of a prompt: as many as are likely, and as many as are hardly exceeded."""
 
     central: float
@@ -61,9 +63,12 @@ class LinearEstimator:
     own: Mapping[int, Vector] = field(default_factory=lambda: MappingProxyType({}))
 
     def estimate(self, features: Features, group: int) -> Estimate:
-        least = features.text.total / MOST_BYTES_PER_TOKEN
         coefficients = self.own.get(group, self.coefficients)
-        central = max(1.0, least, sum(map(mul, coefficients, features.vector))) + features.token_ids
+        central = sum(map(mul, coefficients, features.vector))
+        least = features.text.total / MOST_BYTES_PER_TOKEN
+        if central < least or central < 1.0:
+            central = max(1.0, least)
+        central += features.token_ids
         return Estimate(central, central * (1.0 + (self.margins[group] - 1.0) * chance(central)))
 
 
