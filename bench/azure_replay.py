@@ -11,6 +11,8 @@ cache. Compared are the same number of engines
 - `one fitting`: all set up for what the trace needs (16K) with as many sequences as fit then;
 - `two`: one in four for 64K with 16 sequences, at least one, the rest for 8K with 128.
 
+`at most /s` is what the engines serve of these requests when each is full all the time and no room is the wrong one.
+
 Nothing here is a GPU: what is measured is how routing and batching work together, not how fast an engine is. `idle` is
 the share of the processors that nobody used meanwhile: near 0 the machine was the bottleneck, and the row says nothing.
 Engines that take `--slowness` times as long for everything have less to do for the machine at the same load of theirs.
@@ -36,7 +38,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from batching_fleet import MODEL, Setup, fleet, preemptions
 from open_loop import Came, Due, quantile, send
 
-from support.batching import Physics
+from support.batching import Batch, Physics
+from support.batching import Sequence as Running
 from support.system import FREE_PORTS, running_system
 
 BYTES_PER_TOKEN = 4
@@ -81,12 +84,10 @@ def read_traces(paths: Iterable[Path]) -> list[Traced]:
     return [replace(row, at=row.at - rows[0].at) for row in rows]
 
 
-def schedule(rows: Sequence[Traced], seconds: float, rate: float, caps: str) -> list[Due]:
-    """As many requests as `rate` asks for in `seconds`, from the middle of the trace, with its gaps and bursts."""
-    count = round(rate * seconds)
-    middle = rows[len(rows) // 2 - count // 2 :][:count]
-    begin, factor = middle[0].at, seconds / (middle[-1].at - middle[0].at)
-    return [Due((row.at - begin) * factor, "request", _body(row, caps)) for row in middle]
+def schedule(rows: Sequence[Traced], seconds: float, caps: str) -> list[Due]:
+    """All of them in `seconds`, with their gaps and bursts."""
+    begin, factor = rows[0].at, seconds / (rows[-1].at - rows[0].at)
+    return [Due((row.at - begin) * factor, "request", _body(row, caps)) for row in rows]
 
 
 def _body(row: Traced, caps: str) -> dict[str, Any]:
@@ -100,6 +101,19 @@ def _body(row: Traced, caps: str) -> dict[str, Any]:
         "metadata": {"stop_after": row.output_tokens},
         **cap,
     }
+
+
+def at_most(setups: Sequence[Setup], rows: Sequence[Traced]) -> float:
+    """Requests a second that all these engines together serve, if each gets the like of `rows` and is never idle."""
+    served = 0.0
+    for setup in setups:
+        batch, seconds = Batch(setup.physics), 0.0
+        for row in rows:
+            batch.add(Running(row.prompt_tokens, row.output_tokens))
+        while (iteration := batch.step()) is not None:
+            seconds += iteration.seconds
+        served += setup.engines * len(rows) / seconds
+    return served
 
 
 def processor_times() -> list[int]:
@@ -149,12 +163,19 @@ def main() -> None:
     parser.add_argument("--slowness", type=float, default=1.0, help="how many times slower the engines are")
     parser.add_argument("--fleets", nargs="*", default=list(arms(4)), choices=list(arms(4)))
     given = parser.parse_args()
-    due = schedule(read_traces(given.traces), given.seconds, given.rate, given.caps)
+    rows, count = read_traces(given.traces), round(given.rate * given.seconds)
+    middle = rows[len(rows) // 2 - count // 2 :][:count]
+    due = schedule(middle, given.seconds, given.caps)
     print(f"{len(due)} requests in {given.seconds:g} s, client's cap: {given.caps}")
     for name in given.fleets:
         began = time.monotonic()
-        row = asyncio.run(run(name, arms(given.engines, given.slowness)[name], due, given.seconds))
-        print(json.dumps(row), f"({time.monotonic() - began:.0f} s)", flush=True)
+        setups = arms(given.engines, given.slowness)[name]
+        row = asyncio.run(run(name, setups, due, given.seconds))
+        print(
+            json.dumps({**row, "at most /s": round(at_most(setups, middle), 1)}),
+            f"({time.monotonic() - began:.0f} s)",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
