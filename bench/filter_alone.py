@@ -58,7 +58,7 @@ def argv(transport: str, answer: str, address: str, *profile: str) -> list[str]:
 
 def pools() -> list[Pool]:
     """Of the router's table."""
-    return [_pool(tier, context) for tier in FormatTier for context in ("short", "long")]
+    return [_pool("llama", tier, context) for tier in FormatTier for context in ("short", "long")]
 
 
 async def _serve(transport: str, answer: str, address: str, profile: str = "") -> None:

@@ -17,6 +17,7 @@ import pytest_asyncio
 
 from e2e.conftest import rejections
 from support.engine import EngineShape, FakeEngine, Fault, Received, running_engine
+from support.processes import is_running
 from support.system import FREE_PORTS, TWO_WORKERS, RunningSystem, running_system
 from support.waiting import until
 
@@ -243,3 +244,17 @@ async def test_no_request_fails_when_one_of_two_workers_is_killed_under_load() -
         failed = [f"{r.status_code} {r.text}" for r in responses if r.status_code != 200]
         assert failed == []
         assert len(responses) - before > 500
+
+
+async def test_no_request_fails_while_one_of_two_workers_hangs_and_it_is_replaced() -> None:
+    async with running_world(TWO_WORKERS) as world:
+        hung = world.system.pid_of("ext-proc")
+        os.kill(hung, signal.SIGSTOP)
+        responses: list[httpx.Response] = []
+
+        async def is_gone() -> bool:
+            responses.append(await world.send(CODE))
+            return not is_running(hung)
+
+        await until(is_gone)
+        assert {response.status_code for response in responses} == {200}

@@ -5,7 +5,7 @@ import pytest
 from headrace_protos.envoy.config.cluster.v3 import cluster_pb2
 from headrace_protos.envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
 from xds_server.clusters import ext_proc_cluster, pool_cluster, pool_endpoints, socket_address, usage_log_cluster
-from xds_server.gateway import Endpoint, PoolCluster
+from xds_server.gateway import Endpoint, Gateway, PoolCluster
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,23 @@ def test_only_host_names_are_looked_up(addresses, kind):
 def test_host_names_and_unix_sockets_cannot_be_mixed():
     with pytest.raises(ValueError, match="cannot be mixed: filter:1, unix:/a"):
         ext_proc_cluster(["filter:1", "unix:/a"])
+
+
+def test_a_filter_worker_that_hangs_is_found_out_before_its_requests_time_is_up():
+    """Then they are tried on another; what ends by its time is not."""
+    cluster = ext_proc_cluster(["unix:/a", "unix:/b"])
+    pings = _protocol(cluster).explicit_http_config.http2_protocol_options.connection_keepalive
+    most_jitter = 1 + (pings.interval_jitter.value or 15) / 100  # Envoy's default
+    longest = pings.interval.ToMilliseconds() * most_jitter + pings.timeout.ToMilliseconds()
+    gateway = Gateway(ext_proc=("unix:/a",), host="127.0.0.1", port=0)
+    assert longest < gateway.message_timeout * 1000 / 2
+
+
+def test_no_filter_worker_that_is_ill_is_asked_and_the_last_one_is_not_ejected():
+    cluster = ext_proc_cluster(["unix:/a", "unix:/b"])
+    assert cluster.common_lb_config.HasField("healthy_panic_threshold")
+    assert cluster.common_lb_config.healthy_panic_threshold.value == 0
+    assert cluster.outlier_detection.max_ejection_percent.value < 100
 
 
 def test_endpoints_keep_their_weights():
