@@ -500,7 +500,9 @@ async def test_no_request_is_lost_when_one_of_two_filter_workers(world, client, 
         url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))
         await until(lambda: _is_answered(client, url))
         workers[0].send_signal(blow)
-        answers = await asyncio.gather(*(client.post(url + CHAT, json={}) for _ in range(20)))
+        # Envoy keeps as much of a question as it may have to send to another worker: 64 KiB.
+        bodies = (b"{}", body_of(60_000)) * 10
+        answers = await asyncio.gather(*(client.post(url + CHAT, content=body) for body in bodies))
         assert [answer.status_code for answer in answers] == [200] * 20
     finally:
         for worker in workers:
