@@ -34,6 +34,7 @@ from ext_proc.credits import Credits
 from ext_proc.debts import MemoryDebts
 from ext_proc.exchange import Exchange, TooLarge
 from ext_proc.http2.grpc import Call
+from ext_proc.http2.stream import Stream
 from ext_proc.http2_transport import Http2Transport
 from ext_proc.keys import NO_KEYS
 from ext_proc.limits import RateLimits
@@ -49,7 +50,7 @@ ANSWERS = ("constant", "router")
 MAX_BODY = 16 << 20
 READY = "ready"
 # One of each belongs to an exchange: none may stay once the exchange has ended.
-_OF_EXCHANGES = (Call, Exchange, asyncio.Task)
+_OF_EXCHANGES = (Stream, Call, Exchange, asyncio.Task)
 
 
 def argv(transport: str, answer: str, address: str, *profile: str) -> list[str]:

@@ -4,9 +4,9 @@
 
 Through Envoy, as Headrace configures it, to engines in C, with load in C: bodies of 2 KB, now and then of 500 KB, some
 answers streamed. Or by frames, as `transport.py` writes them, which costs a tenth of the time. After each step the
-filter worker says what it holds once nothing is under way: memory, objects that Python's collector tracks, calls,
-exchanges and tasks, and open files. A tenth of the requests counts as warm-up. Ends with status 1 if a request failed,
-a stream stayed, or anything kept growing. It measures no time, so that it can run with low priority (nice).
+filter worker says what it holds once nothing is under way: memory, objects that Python's collector tracks, streams,
+calls, exchanges and tasks, and open files. A tenth of the requests counts as warm-up. Ends with status 1 if a request
+failed, a stream stayed, or anything kept growing. It measures no time, so that it can run with low priority (nice).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ async def soak(way: Way, requests: int) -> list[str]:
         _show(answered, held)
         if badly:
             faults.append(f"{badly} requests failed before {answered:,}")
-        if any(held["of_exchanges"][kind] for kind in ("Call", "Exchange")):
+        if any(held["of_exchanges"][kind] for kind in ("Stream", "Call", "Exchange")):
             faults.append(f"after {answered:,} requests {held['of_exchanges']} stayed")
         if warm is None and answered >= requests / 10:
             warm = held
