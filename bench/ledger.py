@@ -230,6 +230,7 @@ class _Kept:
 
     def __init__(self, store: LedgerStore) -> None:
         self.write, self.find, self.losses, self.expire = store.write, store.find, store.losses, store.expire
+        self.shortfalls = store.shortfalls
         self.place = store.place
 
     async def close(self) -> None:

@@ -16,7 +16,7 @@ from controlplane.model import FormatTier, Verdict
 from controlplane.policy.gain import expected_gain
 from controlplane.policy.settings import GainRules
 from controlplane.policy.sla import Judged, Judgement
-from headrace_protos.headrace.v1 import decision_pb2
+from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _VERDICTS = frozenset(Verdict)
@@ -168,6 +168,13 @@ class ControlPlaneMetrics:
         self._ledger_lost = Counter(
             "headrace_ledger_lost", "Decisions that never reached the ledger, by cause.", ("cause",), registry=registry
         )
+        self._ledger_short = Gauge(
+            "headrace_ledger_unrecorded",
+            "Decisions of the last day that filters made and the ledger has not, though no loss was told: recent, of "
+            "requests that may be under way, or overdue, which are lost.",
+            ("age",),
+            registry=registry,
+        )
         self._ledger_failures = Counter(
             "headrace_ledger_write_failures", "Tries to write to the ledger that failed.", registry=registry
         )
@@ -293,6 +300,10 @@ class ControlPlaneMetrics:
 
     def ledger_lost(self, cause: str, decisions: int) -> None:
         self._ledger_lost.labels(cause).inc(decisions)
+
+    def ledger_short(self, unrecorded: fleet_pb2.Unrecorded) -> None:
+        self._ledger_short.labels("recent").set(unrecorded.decisions - unrecorded.overdue)
+        self._ledger_short.labels("overdue").set(unrecorded.overdue)
 
     def ledger_failed(self) -> None:
         self._ledger_failures.inc()

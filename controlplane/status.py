@@ -48,6 +48,7 @@ class Surroundings:
     workers: tuple[fleet_pb2.WorkerStatus, ...] = ()
     assessment: Assessment | None = None
     ledger: fleet_pb2.LedgerStatus | None = None
+    unrecorded: fleet_pb2.Unrecorded | None = None
     sla: Mapping[PoolAndTier, SlaRate] = field(default_factory=dict)
     bounds: tuple[SuggestedBounds, ...] = ()
     usage: tuple[calibration_pb2.UsageCount, ...] = ()
@@ -71,7 +72,7 @@ def summarise(view: View | None, around: Surroundings) -> fleet_pb2.GetStatusRes
         conditions=list(_conditions(view, around)),
         gains=list(_gains(view)) if view else (),
         composition=_composition_message(around.assessment.composition) if around.assessment else None,
-        ledger=around.ledger,
+        ledger=_ledger(around),
         sla=list(_sla(around.sla)),
         qos_mode=view.table.policy.qos.mode if view else "",
         fleet_pressures=map(pressure_message, view.fleet.pressures) if view else (),
@@ -80,6 +81,12 @@ def summarise(view: View | None, around: Surroundings) -> fleet_pb2.GetStatusRes
         usage=around.usage,
         prometheus=around.prometheus,
     )
+
+
+def _ledger(around: Surroundings) -> fleet_pb2.LedgerStatus | None:
+    if around.ledger is not None and around.unrecorded is not None:
+        around.ledger.unrecorded.CopyFrom(around.unrecorded)
+    return around.ledger
 
 
 def _silent(view: View) -> Iterable[str]:
@@ -176,6 +183,8 @@ def _conditions(view: View | None, around: Surroundings) -> Iterable[fleet_pb2.C
         yield from _fleet_conditions(view, around)
     if around.ledger is not None:
         yield from _ledger_conditions(around.ledger, around.now)
+    if around.unrecorded is not None:
+        yield from _unrecorded_conditions(around.unrecorded, around.now)
     yield from _usage_conditions(around.usage)
     if around.prometheus is not None and around.prometheus.trouble:
         yield fleet_pb2.Condition(
@@ -225,6 +234,16 @@ def _ledger_conditions(ledger: fleet_pb2.LedgerStatus, now: float) -> Iterable[f
             name="ledger_incomplete",
             message=f"decisions that never reached the ledger since this control plane began: {causes}; the last at "
             f"{ledger.last_loss.ToJsonString()}. With queue_full, the database is away or too slow",
+        )
+
+
+def _unrecorded_conditions(unrecorded: fleet_pb2.Unrecorded, now: float) -> Iterable[fleet_pb2.Condition]:
+    if unrecorded.overdue and now - unrecorded.last_overdue.ToMicroseconds() / 1e6 < LOSS_SHOWN_SECONDS:
+        yield fleet_pb2.Condition(
+            name="decisions_unrecorded",
+            message=f"{unrecorded.overdue} decisions of the last day never reached a control plane, or died with one, "
+            f"the last before {unrecorded.last_overdue.ToJsonString()}: requests were served, the ledger and the "
+            "learned figures lack them",
         )
 
 

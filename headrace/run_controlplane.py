@@ -34,6 +34,7 @@ from controlplane.ledger.remedies import remedies
 from controlplane.ledger.sessions import SessionHistory
 from controlplane.ledger.sla import SlaWatch
 from controlplane.ledger.store import LedgerStore
+from controlplane.ledger.unrecorded import UnrecordedWatch
 from controlplane.ledger.writer import LedgerWriter
 from controlplane.metrics import ControlPlaneMetrics
 from controlplane.model import NodeSession, NodeSpec
@@ -144,7 +145,13 @@ class ControlPlane:
                 capacity=settings.ledger.queue,
                 retention=settings.ledger.retention,
             )
-        self._decisions = Decisions(settings.control_plane.recent_decisions, recorder, time.time, self._ledger)
+        self._unrecorded = None
+        if store is not None:
+            longest = settings.gateway.route_timeout + settings.gateway.max_wait
+            self._unrecorded = UnrecordedWatch(store, time.time, longest_request=longest)
+        self._decisions = Decisions(
+            settings.control_plane.recent_decisions, recorder, time.time, self._ledger, self._unrecorded
+        )
         self._crediting = Crediting(self._current, time.time)
         self._recording = Recording(
             self._decisions,
@@ -163,6 +170,7 @@ class ControlPlane:
             time.time,
             heartbeat=settings.control_plane.heartbeat,
             calibration_of=self._estimation.show,
+            made=self._ledger.told if self._ledger is not None else None,
         )
         self._presence = WorkerPresence(
             client, keys, self._fleet.filter_workers, lease_seconds=int(settings.control_plane.lease)
@@ -221,6 +229,8 @@ class ControlPlane:
                     working.append(tasks.create_task(self._prometheus.run()))
                 if self._ledger is not None:
                     working.append(tasks.create_task(self._ledger.run()))
+                if self._unrecorded is not None:
+                    working.append(tasks.create_task(self._unrecorded.run(self._metrics.ledger_short)))
                 await stop.wait()
                 for task in working:
                     task.cancel()
@@ -359,6 +369,7 @@ class ControlPlane:
                 assessment=self._composition.last,
                 sla=self._sla.rates(time.monotonic()),
                 ledger=self._ledger.status() if self._ledger is not None else None,
+                unrecorded=self._unrecorded.latest if self._unrecorded is not None else None,
                 bounds=self._thresholds.current,
                 usage=tuple(self._estimation.usage()),
                 prometheus=self._prometheus.status() if self._prometheus is not None else None,

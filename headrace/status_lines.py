@@ -79,7 +79,21 @@ def _others(status: fleet_pb2.GetStatusResponse) -> Iterator[str]:
 def _ledger(ledger: fleet_pb2.LedgerStatus) -> str:
     state = f"[red]away[/], {ledger.waiting} wait" if ledger.trouble else f"{ledger.waiting} wait"
     lost = ", ".join(f"[red]{count} lost: {cause}[/]" for cause, count in sorted(ledger.lost.items()))
-    return f"{escape(ledger.store)}: {ledger.written} written, {state}{', ' if lost else ''}{lost}"
+    told = ", ".join(filter(None, [f"{ledger.written} written", state, lost, short(ledger.unrecorded)]))
+    return f"{escape(ledger.store)}: {told}"
+
+
+def short(unrecorded: fleet_pb2.Unrecorded) -> str:
+    """What the ledger has not, though nobody told of its loss; empty when it has all."""
+    recent = unrecorded.decisions - unrecorded.overdue
+    return ", ".join(
+        part
+        for count, part in (
+            (unrecorded.overdue, f"[red]{unrecorded.overdue} never recorded[/]"),
+            (recent, f"{recent} not yet recorded"),
+        )
+        if count
+    )
 
 
 def _prometheus(source: fleet_pb2.PrometheusStatus) -> str:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 
 from controlplane.ledger.query import DecisionQuery
 from controlplane.ledger.row import Recorded, Row
 from controlplane.ledger.store import Found, StoreAwayError
+from controlplane.ledger.unrecorded import UnrecordedWatch
 from controlplane.ledger.writer import LedgerWriter
-from headrace_protos.headrace.v1 import decision_pb2
+from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2
 
 MOST_WAITING = 10_000  # of one follower
 MOST_AT_ONCE = 500
@@ -66,12 +67,18 @@ class Decisions:
     """
 
     def __init__(
-        self, capacity: int, recorder: int, clock: Callable[[], float], writer: LedgerWriter | None = None
+        self,
+        capacity: int,
+        recorder: int,
+        clock: Callable[[], float],
+        writer: LedgerWriter | None = None,
+        unrecorded: UnrecordedWatch | None = None,
     ) -> None:
         self._recent: deque[Recorded] = deque(maxlen=capacity)
         self._recorder = recorder
         self._clock = clock
         self._writer = writer
+        self._unrecorded = unrecorded
         self._followers: list[Follower] = []
         self._last = 0
 
@@ -101,6 +108,14 @@ class Decisions:
         except StoreAwayError as error:
             return Listing(_found(self._in_memory(), query, limit), str(error))
         return Listing(_merged((*pending, *stored), limit))
+
+    async def unrecorded(self, query: DecisionQuery) -> fleet_pb2.Unrecorded | None:
+        """What the ledger has not of the time that is asked for, whatever else is; None when that is not known."""
+        if self._unrecorded is None:
+            return None
+        with suppress(StoreAwayError):
+            return await self._unrecorded.between(query.since, query.until)
+        return None
 
     @contextmanager
     def following(self, query: DecisionQuery) -> Iterator[Follower]:

@@ -24,6 +24,7 @@ from headrace_protos.headrace.v1 import decision_pb2
 
 DECISION_NAMESPACE = "headrace"
 DECISION_KEY = "decision"
+MADE_KEY = "made"
 USAGE_NAMESPACE = "headrace.usage"
 PROMPT_TOKENS_KEY = "prompt_tokens"
 COMPLETION_TOKENS_KEY = "completion_tokens"
@@ -44,6 +45,7 @@ _TOKEN_KEYS = (
 )
 
 _READ_KEYS = frozenset({*_TOKEN_KEYS, FINISH_REASON_KEY, ERROR_TYPE_KEY, ERROR_CODE_KEY, ERROR_MESSAGE_KEY})
+_MADE = re.compile(r"([\w-]{1,40}) (\d{1,9}) (\d{1,9})", re.ASCII)
 
 # What the access log has beside its own times: until the first byte of the answer's body, in microseconds.
 FIRST_CONTENT_TAG = "first_content_us"
@@ -81,8 +83,11 @@ def recorded_decision(
             outcome.node_session_id = session.session_id
     if USAGE_NAMESPACE in metadata:
         _take_usage(metadata[USAGE_NAMESPACE], outcome)
-    if DECISION_NAMESPACE in metadata and _take_decision(metadata[DECISION_NAMESPACE], recorded):
-        recorded.misroute = misroute(recorded.decision, outcome) or ""
+    if DECISION_NAMESPACE in metadata:
+        ours = metadata[DECISION_NAMESPACE]
+        _take_number(ours, recorded)
+        if _take_decision(ours, recorded):
+            recorded.misroute = misroute(recorded.decision, outcome) or ""
     return recorded
 
 
@@ -131,6 +136,13 @@ def _take_usage(usage: Struct, outcome: decision_pb2.Outcome) -> None:
         if _FINISH_REASON.fullmatch(reason := texts.get(FINISH_REASON_KEY, "")):
             outcome.finish_reason = reason
         outcome.context_exceeded = outcome.status == 400 and _is_about_context(texts)
+
+
+def _take_number(metadata: Struct, recorded: decision_pb2.RecordedDecision) -> None:
+    """Which decision of which filter worker it is."""
+    if MADE_KEY in metadata.fields and (made := _MADE.fullmatch(metadata.fields[MADE_KEY].string_value)):
+        recorded.worker, minute, number = made.groups()
+        recorded.worker_minute, recorded.worker_number = int(minute), int(number)
 
 
 def _take_decision(metadata: Struct, recorded: decision_pb2.RecordedDecision) -> bool:

@@ -23,7 +23,7 @@ from controlplane.ledger.filtering import CODED, ERRORS, Term, asked_reasons, co
 from controlplane.ledger.migrations import migrations, newer_than_known
 from controlplane.ledger.query import DecisionQuery
 from controlplane.ledger.row import Row, row_of
-from controlplane.ledger.store import Found, Loss, RowsRefusedError, StoreAwayError
+from controlplane.ledger.store import MINUTE, Found, Loss, RowsRefusedError, Shortfall, StoreAwayError, Tally
 from headrace_protos.headrace.v1 import decision_pb2
 
 KIND = "postgresql"
@@ -55,6 +55,7 @@ _DETAIL = _KEY | {
     "flags": "text",
     "message": "bytea",
 }
+_TALLY = {"minute": "bigint", "worker": "text", **dict.fromkeys(("recorder", "made", "written", "lost"), "bigint")}
 _LOSS = {"began": "timestamptz", "ended": "timestamptz", "recorder": "bigint", "cause": "text", "decisions": "bigint"}
 
 # How many of the newest decisions are looked through one by one, before all of them are.
@@ -96,7 +97,7 @@ class PostgresqlStore:
     def place(self) -> str:
         return self._access.url
 
-    async def write(self, rows: Sequence[Row], losses: Sequence[Loss]) -> None:
+    async def write(self, rows: Sequence[Row], losses: Sequence[Loss], tallies: Sequence[Tally] = ()) -> None:
         async with self._writing.connection(OPERATION_SECONDS) as connection:
             texts = [texts_of(row) for row in rows]
             codes = await self._codes_of(connection, rows, texts)
@@ -107,6 +108,7 @@ class PostgresqlStore:
                     await _insert(connection, "headrace_decision", _DECISION, decisions)
                     await _insert(connection, "headrace_decision_detail", _DETAIL, details)
                     await _insert(connection, "headrace_ledger_loss", _LOSS, [_loss_record(loss) for loss in losses])
+                    await _keep_tallies(connection, tallies)
                 except (asyncpg.DataError, asyncpg.ProgramLimitExceededError) as error:
                     raise RowsRefusedError(f"{type(error).__name__}: {error}") from error
 
@@ -156,6 +158,17 @@ class PostgresqlStore:
             )
         return [Loss(_microseconds(began), _microseconds(ended), *rest) for began, ended, *rest in found]
 
+    async def shortfalls(self, since: int, until: int | None) -> list[Shortfall]:
+        async with self._reading.connection(READ_SECONDS) as connection:
+            found = await connection.fetch(
+                "SELECT minute, worker, (max(made) - sum(written + lost))::bigint FROM headrace_worker_minute "
+                "WHERE minute >= $1 AND minute < $2 GROUP BY minute, worker HAVING max(made) > sum(written + lost) "
+                "ORDER BY minute, worker",
+                since,
+                until if until is not None else 2**62,
+            )
+        return [Shortfall(*row) for row in found]
+
     async def expire(self, before: int) -> bool:
         """Whole days only, so a little less than asked for."""
         last = _moment(before).date()
@@ -168,6 +181,7 @@ class PostgresqlStore:
                     if datetime.strptime(name[-8:], "%Y%m%d").replace(tzinfo=UTC).date() < last:
                         await connection.execute(f"DROP TABLE {name}")
             await connection.execute("DELETE FROM headrace_ledger_loss WHERE ended < $1", _moment(before))
+            await connection.execute("DELETE FROM headrace_worker_minute WHERE minute < $1", before // MINUTE)
             # What was used later than a day before may be in use since, which is not written down each time.
             await connection.execute("DELETE FROM headrace_text WHERE used < $1", _moment(before - 2 * _DAY))
             self._days.clear()
@@ -355,6 +369,18 @@ async def _insert(
             f"INSERT INTO {table} ({names}) SELECT {values} FROM unnest({arrays}) AS r ({names}) "  # noqa: S608
             "ON CONFLICT DO NOTHING",
             *zip(*records, strict=True),
+        )
+
+
+async def _keep_tallies(connection: _Connection, tallies: Sequence[Tally]) -> None:
+    if tallies:
+        names = ", ".join(_TALLY)
+        arrays = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(_TALLY.values(), 1))
+        await connection.execute(
+            f"INSERT INTO headrace_worker_minute ({names}) SELECT * FROM unnest({arrays}) "  # noqa: S608
+            "ON CONFLICT (minute, worker, recorder) DO UPDATE "
+            "SET made = excluded.made, written = excluded.written, lost = excluded.lost",
+            *zip(*tallies, strict=True),
         )
 
 

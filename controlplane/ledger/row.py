@@ -31,6 +31,9 @@ class Row(NamedTuple):
     misroute: str
     session: str
     request_id: str
+    worker: str
+    worker_minute: int
+    worker_number: int
     message: bytes
 
     @property
@@ -72,6 +75,9 @@ def row_of(message: decision_pb2.RecordedDecision) -> Row:
         misroute=fit(message.misroute),
         session=fit(decision.session),
         request_id=fit(message.request_id),
+        worker=fit(message.worker),
+        worker_minute=message.worker_minute,
+        worker_number=message.worker_number,
         message=_bounded(message),
     )
 
@@ -95,6 +101,9 @@ def _bounded(message: decision_pb2.RecordedDecision) -> bytes:
         time=message.time,
         recorded=message.recorded,
         recorder=message.recorder,
+        worker=fit(message.worker),
+        worker_minute=message.worker_minute,
+        worker_number=message.worker_number,
         misroute=fit(message.misroute),
         decision=decision_pb2.Decision(
             action=fit(decision.action),

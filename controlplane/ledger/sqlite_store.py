@@ -24,7 +24,7 @@ from controlplane.ledger.filtering import ERRORS, Term, asked_reasons, columns_o
 from controlplane.ledger.migrations import migrations, newer_than_known
 from controlplane.ledger.query import DecisionQuery
 from controlplane.ledger.row import Row, row_of
-from controlplane.ledger.store import Found, Loss, RowsRefusedError, StoreAwayError
+from controlplane.ledger.store import MINUTE, Found, Loss, RowsRefusedError, Shortfall, StoreAwayError, Tally
 from headrace_protos.headrace.v1 import decision_pb2
 
 T = TypeVar("T")
@@ -52,14 +52,17 @@ class SqliteStore:
     def place(self) -> str:
         return f"sqlite:///{self._file}"
 
-    async def write(self, rows: Sequence[Row], losses: Sequence[Loss]) -> None:
-        await self._writing.run(lambda: self._write(rows, losses))
+    async def write(self, rows: Sequence[Row], losses: Sequence[Loss], tallies: Sequence[Tally] = ()) -> None:
+        await self._writing.run(lambda: self._write(rows, losses, tallies))
 
     async def find(self, query: DecisionQuery, limit: int) -> list[Found]:
         return await self._reading.run(lambda: self._find(query, limit), READ_SECONDS)
 
     async def losses(self, since: int | None, until: int | None) -> list[Loss]:
         return await self._reading.run(lambda: self._losses(since, until), READ_SECONDS)
+
+    async def shortfalls(self, since: int, until: int | None) -> list[Shortfall]:
+        return await self._reading.run(lambda: self._shortfalls(since, until), READ_SECONDS)
 
     async def expire(self, before: int) -> bool:
         return await self._writing.run(lambda: self._expire(before))
@@ -75,7 +78,7 @@ class SqliteStore:
 
     # --- in the writing thread ---------------------------------------------------------------------------------------
 
-    def _write(self, rows: Sequence[Row], losses: Sequence[Loss]) -> None:
+    def _write(self, rows: Sequence[Row], losses: Sequence[Loss], tallies: Sequence[Tally]) -> None:
         with self._transaction() as connection:
             try:
                 texts = [texts_of(row) for row in rows]
@@ -93,6 +96,7 @@ class SqliteStore:
                     ],
                 )
                 connection.executemany("INSERT OR IGNORE INTO loss VALUES (?, ?, ?, ?, ?)", losses)
+                connection.executemany("INSERT OR REPLACE INTO worker_minute VALUES (?, ?, ?, ?, ?, ?)", tallies)
             except (sqlite3.IntegrityError, sqlite3.DataError, OverflowError, UnicodeEncodeError) as error:
                 raise RowsRefusedError(f"{type(error).__name__}: {error}") from error
 
@@ -128,6 +132,7 @@ class SqliteStore:
             connection.execute("DELETE FROM decision WHERE recorded < ?", (bound,))
             connection.execute("DELETE FROM message WHERE recorded < ?", (bound,))
             connection.execute("DELETE FROM loss WHERE ended < ?", (bound,))
+            connection.execute("DELETE FROM worker_minute WHERE minute < ?", (bound // MINUTE,))
             if oldest is None:
                 # What was used later than a day before may be in use since, which is not written down each time.
                 connection.execute("DELETE FROM text WHERE used < ?", (before - _DAY,))
@@ -185,6 +190,14 @@ class SqliteStore:
             (since or 0, until if until is not None else 2**62, MOST_LOSSES),
         )
         return [Loss(*row) for row in rows]
+
+    def _shortfalls(self, since: int, until: int | None) -> list[Shortfall]:
+        rows = self._reader().execute(
+            "SELECT minute, worker, max(made) - sum(written + lost) AS short FROM worker_minute "
+            "WHERE minute >= ? AND minute < ? GROUP BY minute, worker HAVING short > 0 ORDER BY minute, worker",
+            (since, until if until is not None else 2**62),
+        )
+        return [Shortfall(*row) for row in rows]
 
     def _reader(self) -> sqlite3.Connection:
         connection = self._reading.connection

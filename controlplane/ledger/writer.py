@@ -17,8 +17,9 @@ from enum import StrEnum
 from itertools import islice
 from typing import Protocol
 
-from controlplane.ledger.row import Recorded, Row
-from controlplane.ledger.store import LedgerStore, Loss, RowsRefusedError, StoreAwayError
+from controlplane.ledger.row import Recorded
+from controlplane.ledger.store import MINUTE, LedgerStore, Loss, RowsRefusedError, StoreAwayError
+from controlplane.ledger.tallies import Tallies
 from controlplane.messages import timestamp
 from headrace_protos.headrace.v1 import fleet_pb2
 
@@ -75,6 +76,7 @@ class LedgerWriter:
         self._some = asyncio.Event()
         self._many = asyncio.Event()
         self._losses: dict[Cause, Loss] = {}
+        self._tallies = Tallies(recorder)
         self._shedding = False
         self._expire_at = 0.0
         self.trouble: str | None = None
@@ -93,11 +95,18 @@ class LedgerWriter:
     def add(self, recorded: Recorded) -> None:
         if len(self._queue) >= self._capacity:
             self._lose(Cause.QUEUE_FULL, recorded.at, recorded.at)
+            self._tallies.lost(recorded.message)
             return
         self._queue.append(recorded)
         self._some.set()
         if len(self._queue) >= MOST_ROWS:
             self._many.set()
+
+    def told(self, worker: str, minute: int, made: int) -> None:
+        """A filter worker has told how many decisions it made in a Unix minute, so far."""
+        self._tallies.told(worker, minute, made)
+        if self._tallies.changed:
+            self._some.set()
 
     def status(self) -> fleet_pb2.LedgerStatus:
         return fleet_pb2.LedgerStatus(
@@ -119,8 +128,8 @@ class LedgerWriter:
             await self._finish()
 
     async def _until_due(self) -> None:
-        """Until there is a full batch, or some rows have waited for FLUSH_SECONDS, or old ones are to be removed."""
-        while not self._queue:
+        """Until there is a full batch, or something has waited for FLUSH_SECONDS, or old rows are to be removed."""
+        while not self._queue and not self._tallies.changed:
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(self._expire_at - self._clock(), 0.0)):
                     await self._some.wait()
@@ -148,29 +157,34 @@ class LedgerWriter:
         batch = list(islice(self._queue, MOST_ROWS))
         rows = await asyncio.to_thread(lambda: [recorded.row for recorded in batch])
         losses, self._losses = self._losses, {}
+        tallies = self._tallies.due(rows)
         started = self._clock()
         try:
-            await self.store.write(rows, list(losses.values()))
+            await self.store.write(rows, list(losses.values()), tallies)
         except RowsRefusedError as error:
             self._keep(losses)
-            await self._write_one_by_one(rows, str(error))
+            await self._write_one_by_one(batch, str(error))
             return
         except BaseException:
             self._keep(losses)
             raise
+        self._tallies.done(tallies)
         self._taken(len(rows))
         self._observer.ledger_written(len(rows), self._clock() - started)
 
-    async def _write_one_by_one(self, rows: list[Row], reason: str) -> None:
+    async def _write_one_by_one(self, batch: list[Recorded], reason: str) -> None:
         """So that one row that the database does not take costs no other."""
         _log.error("the ledger's database refused a batch, its rows are written one by one reason=%s", reason)
-        for row in rows:
+        for recorded in batch:
+            tallies = self._tallies.due([recorded.row])
             try:
-                await self.store.write([row], [])
+                await self.store.write([recorded.row], [], tallies)
             except RowsRefusedError:
-                self._lose(Cause.REFUSED, row.recorded, row.recorded)
+                self._lose(Cause.REFUSED, recorded.at, recorded.at)
+                self._tallies.lost(recorded.message)
                 self._taken(1, written=False)
             else:
+                self._tallies.done(tallies)
                 self._taken(1)
                 self._observer.ledger_written(1, 0.0)
 
@@ -178,7 +192,7 @@ class LedgerWriter:
         for _ in range(count):
             self._queue.popleft()
         self.written += count * written
-        if not self._queue:
+        if not self._queue and not self._tallies.changed:
             self._some.clear()
         if len(self._queue) < MOST_ROWS:
             self._many.clear()
@@ -191,6 +205,7 @@ class LedgerWriter:
         now = self._clock()
         if now < self._expire_at:
             return
+        self._tallies.forget(int(now * 1e6) // MINUTE)
         try:
             more = await self.store.expire(int((now - self._retention) * 1e6))
         except Exception as error:
@@ -202,7 +217,7 @@ class LedgerWriter:
     async def _finish(self) -> None:
         with suppress(Exception):
             async with asyncio.timeout(STOP_SECONDS):
-                while self._queue:
+                while self._queue or self._tallies.changed:
                     await self._write_batch()
         if self._queue:
             _log.error("the ledger could not be written before the end decisions_lost=%d", len(self._queue))

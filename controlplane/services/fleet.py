@@ -30,12 +30,15 @@ MOST_DECISIONS = 10_000  # some 20 MB
 MAX_EXPLAINED_BYTES = 10 * 2**20
 LONGEST_WORKER_ID = 200
 LONGEST_REPORTED = 500
+LONGEST_WORKER_NAME = 40
+MOST_REPORTED_MINUTES = 24 * 60
 
 
 class FleetServicer(fleet_pb2_grpc.FleetServicer):
     """`rooms` is what the fleet has room for, `heartbeat` how often its nodes report, in seconds. `clock` gives Unix
     seconds. `status_of` sums up the process around this service, `calibration_of` what is learned of one model's
-    tokens, or of all models' when its name is empty; it raises UnknownModelError."""
+    tokens, or of all models' when its name is empty; it raises UnknownModelError. `made` is told how many decisions a
+    filter worker has made in a Unix minute, so far."""
 
     def __init__(
         self,
@@ -47,11 +50,13 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         *,
         heartbeat: float,
         calibration_of: Callable[[str], calibration_pb2.GetCalibrationResponse],
+        made: Callable[[str, int, int], None] | None = None,
     ) -> None:
         self._current = current
         self._rooms = rooms
         self._heartbeat = heartbeat
         self._calibration_of = calibration_of
+        self._made = made
         self._decisions = decisions
         self._status_of = status_of
         self._clock = clock
@@ -116,6 +121,9 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         worker.session_store = worker.session_store[:LONGEST_REPORTED]
         worker.session_store_trouble = worker.session_store_trouble[:LONGEST_REPORTED]
         self._reported[worker.worker_id] = worker
+        if self._made is not None and request.name:
+            for each in request.made[:MOST_REPORTED_MINUTES]:
+                self._made(request.name[:LONGEST_WORKER_NAME], each.minute, each.decisions)
         return fleet_pb2.ReportWorkerResponse()
 
     @property
@@ -184,6 +192,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServicer):
         return fleet_pb2.ListDecisionsResponse(
             decisions=[decision_pb2.RecordedDecision.FromString(found.message) for found in listing.found],
             ledger_trouble=listing.trouble,
+            unrecorded=await self._decisions.unrecorded(query_of(request)),
         )
 
     async def FollowDecisions(  # noqa: N802

@@ -66,7 +66,8 @@ class Surface:
             return refusal(400, f"limit: at most {MOST_DECISIONS}; `headrace decisions` lists more")
         async with self._listing:
             listing = await self._decisions.newest(query_of(request), request.limit or DEFAULT_DECISIONS)
-            return Answer(200, await _listed(listing), JSON)
+            unrecorded = await self._decisions.unrecorded(query_of(request))
+            return Answer(200, await _listed(listing, unrecorded), JSON)
 
     def _refused(self, question: Question) -> Answer | None:
         if self._tokens.knows_operators:
@@ -86,11 +87,12 @@ def _json(message: Message) -> bytes:
     return json.dumps(as_fields(message), ensure_ascii=False, separators=(",", ":")).encode()
 
 
-async def _listed(listing: Listing) -> bytes:
+async def _listed(listing: Listing, unrecorded: fleet_pb2.Unrecorded | None) -> bytes:
     """As a ListDecisionsResponse. Lets heartbeats and access logs be taken while it is written."""
     decisions = []
     for found in listing.found:
         decisions.append(_json(decision_pb2.RecordedDecision.FromString(found.message)))
         await asyncio.sleep(0)
     trouble = json.dumps(listing.trouble).encode()
-    return b'{"decisions":[%b],"ledger_trouble":%b}' % (b",".join(decisions), trouble)
+    short = b',"unrecorded":%b' % _json(unrecorded) if unrecorded is not None else b""
+    return b'{"decisions":[%b],"ledger_trouble":%b%b}' % (b",".join(decisions), trouble, short)

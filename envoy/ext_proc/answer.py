@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -27,7 +26,7 @@ class Route(Struct, frozen=True, gc=False):
     `taken_off` are removed and then those in `headers` set."""
 
     cluster: str
-    metadata: Mapping[str, str]
+    metadata: dict[str, str]
     body: bytes | None = None
     taken_off: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
@@ -39,7 +38,7 @@ class Reply(Struct, frozen=True, gc=False):
     status: int
     headers: tuple[tuple[str, str], ...]
     body: bytes
-    metadata: Mapping[str, str]
+    metadata: dict[str, str]
     details: str
 
 

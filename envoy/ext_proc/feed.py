@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import grpc
@@ -16,6 +17,7 @@ from controlplane.latest import Latest
 from controlplane.policy.table import RoutingTable
 from ext_proc.credits import Share
 from ext_proc.table_reader import TableReader
+from ext_proc.tally import Tally
 from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 
 _log = logging.getLogger(__name__)
@@ -26,6 +28,7 @@ LONGEST_RETRY_SECONDS = 2.0
 # For so long after its start a filter waits for the first answer of a control plane without calling that a trouble.
 PATIENCE_SECONDS = 30.0
 REPORT_SECONDS = 2.0
+REPORT_TIMEOUT_SECONDS = 2.0
 # Loads that are older than this say nothing about now, as in the control plane.
 ALONE_SECONDS = FRESH_SECONDS
 
@@ -51,7 +54,7 @@ class Feed:
 
     A table that cannot be read, as of another version of Headrace, is not taken: the last one stays in force, and
     another control plane is tried. Control planes are told of `store`: where sessions are, and why that cannot be
-    reached. `dice` gives numbers in [0, 1) for the jitter of reconnects.
+    reached; and by `tally` how many decisions were made. `dice` gives numbers in [0, 1) for the jitter of reconnects.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Feed:
         worker_id: str,
         observer: Observer,
         *,
+        tally: Tally,
         store: tuple[str, Latest[str | None]],
         on_table: Callable[[RoutingTable], Awaitable[None]],
         on_credits: Callable[[tuple[Share, ...]], None],
@@ -68,6 +72,7 @@ class Feed:
     ) -> None:
         self._targets = tuple(targets)
         self._worker_id = worker_id
+        self._tally = tally
         self._store = store
         self._on_table = on_table
         self._on_credits = on_credits
@@ -127,23 +132,29 @@ class Feed:
         return received
 
     async def _report(self, stub: fleet_pb2_grpc.FleetStub, target: ControlPlaneTarget) -> None:
-        """Once, and after each change, for as long as the table is watched there. Tried again, as reports are rare."""
+        """Every REPORT_SECONDS, and when the store's state changes, for as long as the table is watched there."""
         place, troubles = self._store
-        async for _ in troubles.changes():
-            while True:
-                worker = fleet_pb2.WorkerStatus(
-                    worker_id=self._worker_id, session_store=place, session_store_trouble=troubles.value or ""
-                )
-                request = fleet_pb2.ReportWorkerRequest(worker=worker)
-                try:
-                    await stub.ReportWorker(request, metadata=target.metadata, timeout=REPORT_SECONDS)
-                except grpc.aio.AioRpcError as error:
-                    if error.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED}:
-                        return  # it has gone, and so does the watch; or it is of an older version
-                    _log.debug("report not taken control_plane=%s code=%s", target, error.code().name)
-                    await asyncio.sleep(REPORT_SECONDS)
-                else:
-                    break
+        while True:
+            trouble, made = troubles.value, self._tally.to_tell()
+            worker = fleet_pb2.WorkerStatus(
+                worker_id=self._worker_id, session_store=place, session_store_trouble=trouble or ""
+            )
+            request = fleet_pb2.ReportWorkerRequest(
+                worker=worker,
+                name=self._tally.name,
+                made=[fleet_pb2.MadeDecisions(minute=minute, decisions=count) for minute, count in made.items()],
+            )
+            try:
+                await stub.ReportWorker(request, metadata=target.metadata, timeout=REPORT_TIMEOUT_SECONDS)
+                self._tally.told(made)
+            except grpc.aio.AioRpcError as error:
+                if error.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED}:
+                    return  # it has gone, and so does the watch; or it is of an older version
+                _log.debug("report not taken control_plane=%s code=%s", target, error.code().name)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REPORT_SECONDS):
+                    while troubles.value == trouble:
+                        await troubles.next()
 
     def _tell(self, error: grpc.aio.AioRpcError, target: ControlPlaneTarget) -> None:
         """All parts may be starting together: that there is no control plane yet is no trouble for a while."""

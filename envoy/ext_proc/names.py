@@ -31,6 +31,7 @@ KEY_ACTION: Final = "action"  # only of what pressure has done: degrade or fallb
 KEY_DEGRADED_TO: Final = "degraded_to"  # such as model=NAME or max_tokens=COUNT
 KEY_DEBUG: Final = "debug"  # only for x-headrace-debug: a summary, sent back as x-headrace-decision
 KEY_DECISION: Final = "decision"  # base64 of headrace.v1.Decision, for the control plane
+KEY_MADE: Final = "made"  # by which worker, in which minute, as which of its decisions, for the control plane
 KEY_BILL: Final = "bill"  # the tokens that the request was charged with, for the filter itself
 # With OpenAI's names after it: limit-requests and so on, sent back as x-ratelimit-limit-requests.
 KEY_RATE_PREFIX: Final = "ratelimit-"

@@ -12,7 +12,7 @@ import math
 import time
 import traceback
 from binascii import b2a_base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import structs
@@ -256,7 +256,7 @@ def _too_large(limit: int) -> Refusal:
     )
 
 
-def _metadata(decision: Decision, *, debug: bool, bill: Bill = NO_BILL) -> Mapping[str, str]:
+def _metadata(decision: Decision, *, debug: bool, bill: Bill = NO_BILL) -> dict[str, str]:
     """What response headers and the access log read."""
     if len(decision.alternatives) > MAX_ALTERNATIVES:
         best = sorted(decision.alternatives, key=lambda found: -found.total)[:MAX_ALTERNATIVES]

@@ -18,6 +18,7 @@ from headrace import tables
 from headrace.commands.calling import call, print_json, told
 from headrace.commands.options import AsJson, ConfigFile, ControlPlaneAddress, TokenFile, chosen_target
 from headrace.console import show_line
+from headrace.status_lines import short
 from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 
 
@@ -83,8 +84,10 @@ def decisions(
     _warn(answer.ledger_trouble)
     if json:
         print_json(answer)
-    else:
-        tables.show_decisions(answer.decisions)
+        return
+    tables.show_decisions(answer.decisions)
+    if told_short := short(answer.unrecorded):
+        show_line(f"of decisions made then: {told_short}", markup=True)
 
 
 async def _follow(target: ControlPlaneTarget, request: fleet_pb2.ListDecisionsRequest, *, as_json: bool) -> None:

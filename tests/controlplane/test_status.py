@@ -10,6 +10,7 @@ import pytest
 from controlplane.fleet import form_fleet
 from controlplane.ledger.composition import Assessment, Composition
 from controlplane.ledger.sla import SlaRate
+from controlplane.messages import timestamp
 from controlplane.model import NodeLoad, NodeSession, Override, Pressure, QosTier, TierPressure
 from controlplane.policy.gain import Learned, LearnedGain
 from controlplane.policy.qos import Mode, QosRules
@@ -107,6 +108,20 @@ def test_a_session_store_that_workers_cannot_reach_is_a_condition() -> None:
     assert condition.name == "session_store_unreachable"
     assert condition.message.startswith("1 of 2 filter workers cannot reach the session store: refused. ")
     assert list(status.workers) == list(workers)
+
+
+def test_decisions_that_never_reached_the_ledger_are_a_condition_for_an_hour() -> None:
+    ledger = fleet_pb2.LedgerStatus(store="sqlite:///x")
+    missing = fleet_pb2.Unrecorded(decisions=7, overdue=5, last_overdue=timestamp(60.0))
+    around = replace(HAPPY, ledger=ledger, unrecorded=missing, now=3600.0)
+    status = summarise(view_of("a"), around)
+    assert status.ledger.unrecorded == missing
+    (condition,) = status.conditions
+    assert condition.name == "decisions_unrecorded"
+    assert condition.message.startswith("5 decisions of the last day never reached a control plane")
+    assert not summarise(view_of("a"), replace(around, now=3661.0)).conditions
+    under_way = fleet_pb2.Unrecorded(decisions=2)
+    assert not summarise(view_of("a"), replace(around, unrecorded=under_way)).conditions
 
 
 def test_a_refused_update_is_a_condition_until_the_envoy_holds_what_it_should() -> None:

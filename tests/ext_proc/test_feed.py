@@ -24,6 +24,7 @@ from ext_proc import feed
 from ext_proc.credits import Share
 from ext_proc.feed import Feed
 from ext_proc.table_reader import TableReader
+from ext_proc.tally import Tally
 from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 from support.asks import make_pool
 from support.logs import logged
@@ -46,6 +47,7 @@ class ControlPlane(fleet_pb2_grpc.FleetServicer):
     watchers: list[str] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
     reports: list[tuple[str, str]] = field(default_factory=list)
+    made: list[tuple[str, dict[int, int]]] = field(default_factory=list)
     failures: int = 0
     address: str = ""
     server: grpc.aio.Server | None = None
@@ -69,6 +71,7 @@ class ControlPlane(fleet_pb2_grpc.FleetServicer):
     ) -> fleet_pb2.ReportWorkerResponse:
         assert (request.worker.worker_id, request.worker.session_store) == ("w", "redis://store:6379")
         self.reports.append((self.address, request.worker.session_store_trouble))
+        self.made.append((request.name, {each.minute: each.decisions for each in request.made}))
         return fleet_pb2.ReportWorkerResponse()
 
     async def WatchRoutingTable(  # noqa: N802
@@ -104,6 +107,7 @@ class Seen:
 
     tables: list[RoutingTable] = field(default_factory=list)
     credits: list[tuple[Share, ...]] = field(default_factory=list)
+    tally: Tally = field(default_factory=lambda: Tally(lambda: 600.0, "worker-name"))
     store_trouble: Latest[str | None] = field(default_factory=lambda: Latest[str | None](""))
     connected: bool = False
     unusable: int = 0
@@ -149,6 +153,7 @@ def _new_feed(targets: list[ControlPlaneTarget], seen: Seen) -> Feed:
         targets,
         "w",
         seen,
+        tally=seen.tally,
         store=("redis://store:6379", seen.store_trouble),
         on_table=seen.take,
         on_credits=seen.credits.append,
@@ -169,7 +174,10 @@ async def test_the_first_table_and_each_next_one_arrive_in_order() -> None:
         assert (plane.watchers, plane.tokens) == (["w"], ["Bearer t"])
 
 
-async def test_it_reports_how_the_session_store_does_at_once_and_after_each_change() -> None:
+async def test_it_reports_how_the_session_store_does_at_once_and_after_each_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feed, "REPORT_SECONDS", 60.0)
     async with running_feed() as (seen, [plane]):
         plane.publish(table_message("1"))
         await until(lambda: plane.reports == [(plane.address, "")])
@@ -178,6 +186,16 @@ async def test_it_reports_how_the_session_store_does_at_once_and_after_each_chan
         plane.fail()  # the next watch reports anew, though nothing changed
         await until(lambda: len(plane.reports) == 3)
     assert [trouble for _, trouble in plane.reports] == ["", "Connection refused", "Connection refused"]
+
+
+async def test_it_reports_again_and_again_how_many_decisions_were_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "REPORT_SECONDS", 0.02)
+    async with running_feed() as (seen, [plane]):
+        plane.publish(table_message("1"))
+        await until(lambda: plane.made[-1:] == [("worker-name", {})])
+        seen.tally.next()
+        seen.tally.next()
+        await until(lambda: plane.made[-1] == ("worker-name", {10: 2}))
 
 
 async def test_that_no_control_plane_is_there_yet_is_told_once_and_calmly(caplog: pytest.LogCaptureFixture) -> None:

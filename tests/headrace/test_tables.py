@@ -63,7 +63,10 @@ def test_a_decision_is_one_line_whatever_it_says(capsys: pytest.CaptureFixture[s
 def test_the_ledger_is_shown_with_what_it_lost(capsys: pytest.CaptureFixture[str]) -> None:
     ledger = fleet_pb2.LedgerStatus(store="postgresql://h@db/x", trouble="gone", waiting=7, lost={"queue_full": 3})
     status_lines.show_status(fleet_pb2.GetStatusResponse(ledger=ledger))
-    assert "postgresql://h@db/x: 0 written, away, 7 wait, 3 lost: queue_full" in capsys.readouterr().out
+    assert "postgresql://h@db/x: 0 written, away, 7 wait, 3 lost: queue_full\n" in capsys.readouterr().out
+    ledger.unrecorded.MergeFrom(fleet_pb2.Unrecorded(decisions=9, overdue=4))
+    status_lines.show_status(fleet_pb2.GetStatusResponse(ledger=ledger))
+    assert "3 lost: queue_full, 4 never recorded, 5 not yet recorded\n" in capsys.readouterr().out
 
 
 def test_bounds_are_shown_with_what_others_would_save(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,12 +30,16 @@ def recorded(
     session: str = "",
     status: int = 200,
     misroute: str = "",
+    worker: tuple[str, int, int] = ("", 0, 0),
 ) -> decision_pb2.RecordedDecision:
-    """`at` in Unix microseconds."""
+    """`at` in Unix microseconds. `worker` is who decided, in which minute, and which of its decisions that was."""
     message = decision_pb2.RecordedDecision(
         request_id=request_id,
         recorder=recorder,
         misroute=misroute,
+        worker=worker[0],
+        worker_minute=worker[1],
+        worker_number=worker[2],
         decision=decision_pb2.Decision(
             action="pass",
             endpoint="chat",

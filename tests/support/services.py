@@ -67,6 +67,7 @@ class Services:
     estimation: Estimation
     counted: Counted
     etcd: RunningEtcd
+    made: list[tuple[str, int, int]]
 
 
 @asynccontextmanager
@@ -78,6 +79,7 @@ async def running_services() -> AsyncIterator[Services]:
 @asynccontextmanager
 async def _services(etcd: RunningEtcd, client: EtcdClient) -> AsyncIterator[Services]:
     policy = Policy()
+    made: list[tuple[str, int, int]] = []
     keys = Keys("/headrace/v1/test/")
     store = NodeStore(client, keys, formats=lambda: policy.formats, lease_seconds=LEASE_SECONDS)
     follower = FleetFollower(client, keys, grace=LEASE_SECONDS)
@@ -118,6 +120,7 @@ async def _services(etcd: RunningEtcd, client: EtcdClient) -> AsyncIterator[Serv
         time.time,
         heartbeat=1.0,
         calibration_of=estimation.show,
+        made=lambda worker, minute, decisions: made.append((worker, minute, decisions)),
     )
     registry = RegistryServicer(store, counted, pools, time.time, lease_seconds=LEASE_SECONDS, heartbeat_seconds=1.0)
     admin = AdminServicer(current, keep_policy, store, estimation.controls, time.time)
@@ -145,6 +148,7 @@ async def _services(etcd: RunningEtcd, client: EtcdClient) -> AsyncIterator[Serv
                 estimation=estimation,
                 counted=counted,
                 etcd=etcd,
+                made=made,
             )
     finally:
         for task in (*working, first):

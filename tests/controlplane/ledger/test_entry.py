@@ -57,6 +57,24 @@ def test_decision_and_outcome_come_together() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ("aB3-_x 29000000 17", ("aB3-_x", 29_000_000, 17)),
+        ("aB3-_x 29000000", ("", 0, 0)),
+        ("a\0b 29000000 17", ("", 0, 0)),
+        ("w 29000000 99999999999", ("", 0, 0)),
+        (5, ("", 0, 0)),
+    ],
+)
+def test_who_decided_when_and_as_which_of_his_decisions(told: object, expected: tuple[str, int, int]) -> None:
+    found = entry()
+    found.common_properties.metadata.filter_metadata["headrace"].update({"made": told})
+    recorded = recorded_decision(found, SessionHistory(60.0))
+    assert (recorded.worker, recorded.worker_minute, recorded.worker_number) == expected
+    assert recorded.decision == DECISION
+
+
 def test_an_empty_entry_leaves_all_unset() -> None:
     recorded = recorded_decision(accesslog_pb2.HTTPAccessLogEntry(), SessionHistory(60.0))
     assert not recorded.HasField("decision")

@@ -59,7 +59,7 @@ async def test_a_database_of_a_newer_headrace_is_left_alone(
     async with postgresql.connection(urlsplit(database.url).path[1:]) as sql:
         await sql.execute("INSERT INTO headrace_ledger_migration (number, name) VALUES (999, 'future')")
     await store.close()
-    with pytest.raises(StoreAwayError, match="version 999, and this Headrace knows them up to 1"):
+    with pytest.raises(StoreAwayError, match="version 999, and this Headrace knows them up to 2"):
         await store.write([row()], [])
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from controlplane.ledger.query import DecisionQuery
 from controlplane.ledger.row import MOST_CHARACTERS, Row, row_of
-from controlplane.ledger.store import LedgerStore, Loss
+from controlplane.ledger.store import LedgerStore, Loss, Shortfall, Tally
 from support.ledger import BEGAN, DAY, HOUR, recorded, row
 
 MANY = [
@@ -151,6 +151,28 @@ async def test_what_is_too_old_goes_and_the_rest_stays(store: LedgerStore) -> No
     assert await store.losses(None, None) == []
     await store.write([row(BEGAN + HOUR, request_id="again", model="old 1")], [])
     assert await found(store, model="old 1") == ["again"]
+
+
+MINUTE = BEGAN // 60_000_000
+
+
+async def test_what_was_made_and_is_not_written_is_known_whichever_control_plane_was_told(store: LedgerStore) -> None:
+    one, other = Tally(MINUTE, "w", 1, made=10, written=4, lost=1), Tally(MINUTE, "w", 2, made=12, written=5, lost=0)
+    next_minute = one._replace(minute=MINUTE + 1, made=3, written=3, lost=0)
+    await store.write([row()], [], [one, other, next_minute, one._replace(worker="v")])
+    assert await store.shortfalls(MINUTE, None) == [Shortfall(MINUTE, "v", 5), Shortfall(MINUTE, "w", 2)]
+    assert await store.shortfalls(MINUTE + 1, None) == await store.shortfalls(0, MINUTE) == []
+    await store.write([], [], [other._replace(written=7)])
+    await store.write([], [], [other._replace(written=7)])  # as when nobody could say whether it had been
+    assert await store.shortfalls(MINUTE, MINUTE + 1) == [Shortfall(MINUTE, "v", 5)]
+
+
+async def test_tallies_go_with_the_decisions_that_they_count(store: LedgerStore) -> None:
+    await store.write([], [], [Tally(MINUTE - 1, "w", 1, made=2, written=1, lost=0)])
+    await store.write([], [], [Tally(MINUTE, "w", 1, made=2, written=1, lost=0)])
+    while await store.expire(BEGAN):
+        pass
+    assert await store.shortfalls(0, None) == [Shortfall(MINUTE, "w", 1)]
 
 
 async def test_reading_and_writing_at_once(store: LedgerStore) -> None:

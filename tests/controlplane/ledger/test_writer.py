@@ -12,7 +12,7 @@ import pytest
 
 from controlplane.ledger.query import DecisionQuery
 from controlplane.ledger.row import Row
-from controlplane.ledger.store import Found, Loss, RowsRefusedError, StoreAwayError
+from controlplane.ledger.store import Found, Loss, RowsRefusedError, Shortfall, StoreAwayError, Tally
 from controlplane.ledger.writer import MOST_ROWS, LedgerWriter
 from support.ledger import BEGAN, at_work, entry
 from support.waiting import until
@@ -26,6 +26,7 @@ class FakeStore:
     def __init__(self) -> None:
         self.rows: list[Row] = []
         self.lost: list[Loss] = []
+        self.tallies: dict[int, Tally] = {}
         self.batches: list[int] = []
         self.trouble: Exception | None = None
         self.held = asyncio.Event()
@@ -33,7 +34,7 @@ class FakeStore:
         self.expired: list[int] = []
         self.closed = False
 
-    async def write(self, rows: Sequence[Row], losses: Sequence[Loss]) -> None:
+    async def write(self, rows: Sequence[Row], losses: Sequence[Loss], tallies: Sequence[Tally] = ()) -> None:
         await self.held.wait()
         if self.trouble is not None:
             raise self.trouble
@@ -42,12 +43,16 @@ class FakeStore:
         self.batches.append(len(rows))
         self.rows += rows
         self.lost += losses
+        self.tallies |= {tally.minute: tally for tally in tallies}
 
     async def find(self, query: DecisionQuery, limit: int) -> list[Found]:
         return []
 
     async def losses(self, since: int | None, until: int | None) -> list[Loss]:
         return self.lost
+
+    async def shortfalls(self, since: int, until: int | None) -> list[Shortfall]:
+        return []
 
     async def expire(self, before: int) -> bool:
         self.expired.append(before)
@@ -148,6 +153,30 @@ async def test_a_row_that_is_refused_costs_no_other() -> None:
         await until(lambda: made.writer.waiting == 0)
         assert made.writer.lost == {"refused": 1}
         assert made.writer.written == 10
+
+
+async def test_rows_are_counted_with_what_their_workers_told() -> None:
+    async with running() as made:
+        made.writer.told("w", 5, 7)
+        await until(lambda: 5 in made.store.tallies)  # also where no row ever comes
+        assert made.store.tallies == {5: Tally(5, "w", 9, made=7, written=0, lost=0)}
+        made.add(3, worker=("w", 5, 8))
+        made.add(1, worker=("w", 6, 2))
+        made.add(1, model="poison", worker=("w", 6, 3))
+        made.add(1)
+        await until(lambda: made.writer.waiting == 0 and made.store.tallies[6].lost == 1)
+        assert made.store.tallies[5] == Tally(5, "w", 9, made=8, written=3, lost=0)
+        assert made.store.tallies[6] == Tally(6, "w", 9, made=3, written=1, lost=1)
+
+
+async def test_what_no_queue_had_room_for_is_counted_as_lost() -> None:
+    async with running(capacity=2) as made:
+        made.store.held.clear()
+        for n in range(5):
+            made.writer.add(entry(BEGAN + n, worker=("w", 5, n + 1)))
+        made.store.held.set()
+        await until(lambda: made.writer.waiting == 0 and 5 in made.store.tallies)
+        await until(lambda: made.store.tallies[5] == Tally(5, "w", 9, made=5, written=2, lost=3))
 
 
 async def test_at_the_end_what_waits_is_written() -> None:

@@ -78,7 +78,8 @@ async def test_a_worker_that_watches_twice_counts_until_both_have_left(services:
 
 async def test_what_a_worker_reports_is_known_as_long_as_it_watches(services: Services) -> None:
     worker = fleet_pb2.WorkerStatus(worker_id="w", session_store="redis://s", session_store_trouble="x" * 10_000)
-    request = fleet_pb2.ReportWorkerRequest(worker=worker)
+    made = [fleet_pb2.MadeDecisions(minute=5, decisions=7)]
+    request = fleet_pb2.ReportWorkerRequest(worker=worker, name="n", made=made)
     code, _ = await status_of(services.fleet.ReportWorker(request))
     assert code is grpc.StatusCode.FAILED_PRECONDITION
     watch = services.fleet.WatchRoutingTable(fleet_pb2.WatchRoutingTableRequest(worker_id="w"))
@@ -86,6 +87,7 @@ async def test_what_a_worker_reports_is_known_as_long_as_it_watches(services: Se
     await services.fleet.ReportWorker(request)
     (known,) = services.fleet_servicer.workers
     assert (known.session_store, known.session_store_trouble) == ("redis://s", "x" * LONGEST_REPORTED)
+    assert services.made == [("n", 5, 7)]
     watch.cancel()
     await until(lambda: not services.fleet_servicer.workers)
 
