@@ -130,6 +130,7 @@ class LedgerWriter:
     async def _until_due(self) -> None:
         """Until there is a full batch, or something has waited for FLUSH_SECONDS, or old rows are to be removed."""
         while not self._queue and not self._tallies.changed:
+            self._some.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(self._expire_at - self._clock(), 0.0)):
                     await self._some.wait()
@@ -192,8 +193,6 @@ class LedgerWriter:
         for _ in range(count):
             self._queue.popleft()
         self.written += count * written
-        if not self._queue and not self._tallies.changed:
-            self._some.clear()
         if len(self._queue) < MOST_ROWS:
             self._many.clear()
         if self._shedding and len(self._queue) < self._capacity / 2:

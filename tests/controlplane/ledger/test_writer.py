@@ -155,28 +155,38 @@ async def test_a_row_that_is_refused_costs_no_other() -> None:
         assert made.writer.written == 10
 
 
+MINUTE = BEGAN // 60_000_000
+
+
 async def test_rows_are_counted_with_what_their_workers_told() -> None:
     async with running() as made:
-        made.writer.told("w", 5, 7)
-        await until(lambda: 5 in made.store.tallies)  # also where no row ever comes
-        assert made.store.tallies == {5: Tally(5, "w", 9, made=7, written=0, lost=0)}
-        made.add(3, worker=("w", 5, 8))
-        made.add(1, worker=("w", 6, 2))
-        made.add(1, model="poison", worker=("w", 6, 3))
+        made.writer.told("w", MINUTE, 7)
+        await until(lambda: MINUTE in made.store.tallies)  # also where no row ever comes
+        assert made.store.tallies == {MINUTE: Tally(MINUTE, "w", 9, made=7, written=0, lost=0)}
+        made.add(3, worker=("w", MINUTE, 8))
+        made.add(1, worker=("w", MINUTE + 1, 2))
+        made.add(1, model="poison", worker=("w", MINUTE + 1, 3))
         made.add(1)
-        await until(lambda: made.writer.waiting == 0 and made.store.tallies[6].lost == 1)
-        assert made.store.tallies[5] == Tally(5, "w", 9, made=8, written=3, lost=0)
-        assert made.store.tallies[6] == Tally(6, "w", 9, made=3, written=1, lost=1)
+        await until(lambda: made.writer.waiting == 0 and made.store.tallies[MINUTE + 1].lost == 1)
+        assert made.store.tallies[MINUTE] == Tally(MINUTE, "w", 9, made=8, written=3, lost=0)
+        assert made.store.tallies[MINUTE + 1] == Tally(MINUTE + 1, "w", 9, made=3, written=1, lost=1)
+
+
+async def test_what_is_told_of_times_long_past_harms_nothing() -> None:
+    async with running() as made:
+        made.writer.told("w", 5, 7)
+        made.add(1)
+        await until(lambda: len(made.store.rows) == 1)
 
 
 async def test_what_no_queue_had_room_for_is_counted_as_lost() -> None:
     async with running(capacity=2) as made:
         made.store.held.clear()
         for n in range(5):
-            made.writer.add(entry(BEGAN + n, worker=("w", 5, n + 1)))
+            made.writer.add(entry(BEGAN + n, worker=("w", MINUTE, n + 1)))
         made.store.held.set()
-        await until(lambda: made.writer.waiting == 0 and 5 in made.store.tallies)
-        await until(lambda: made.store.tallies[5] == Tally(5, "w", 9, made=5, written=2, lost=3))
+        await until(lambda: made.writer.waiting == 0 and MINUTE in made.store.tallies)
+        await until(lambda: made.store.tallies[MINUTE] == Tally(MINUTE, "w", 9, made=5, written=2, lost=3))
 
 
 async def test_at_the_end_what_waits_is_written() -> None:
