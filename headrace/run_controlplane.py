@@ -284,9 +284,9 @@ class ControlPlane:
         """With what is known besides etcd."""
         return joined(state, self._listed, self._prometheus.loads if self._prometheus is not None else {})
 
-    def _known_sessions(self) -> Iterable[NodeSession]:
+    def _known_sessions(self) -> Iterable[NodeSession] | None:
         state = self._follower.state
-        return state.sessions.values() if state else ()
+        return state.sessions.values() if state else None
 
     def _violation_rates(self) -> Rates:
         return {key: found.rate for key, found in self._sla.rates(time.monotonic()).items()}

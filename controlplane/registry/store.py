@@ -49,7 +49,7 @@ class NodeStore:
     the rules in force. Before a node registers anew, `until_heard` waits until those who lead requests hear of changes,
     and `until_left` until what is not for a session any more, as it is then, is not sent to it; both for a bounded
     time. Every method raises UnavailableError when etcd does not answer. `known` gives the node sessions that this
-    process sees in etcd.
+    process sees in etcd, and those that it gives time to come back after an outage; None before it has seen any state.
 
     `clock` gives monotonic seconds, `wall_clock` Unix seconds.
     """
@@ -64,7 +64,7 @@ class NodeStore:
         quiescence: Callable[[], QuiescenceRules] = QuiescenceRules,
         until_heard: Callable[[], Awaitable[None]] = _nobody_is_led_here,
         until_left: Callable[[NodeSession], Awaitable[None]] = _nobody_is_led_here,
-        known: Callable[[], Iterable[NodeSession]] = tuple,
+        known: Callable[[], Iterable[NodeSession] | None] = tuple,
         ours: Collection[str] = (),
         new_session_id: Callable[[], str] = lambda: secrets.token_hex(16),
         clock: Callable[[], float] = time.monotonic,
@@ -122,10 +122,18 @@ class NodeStore:
     async def heartbeat(self, session_id: str, load: NodeLoad) -> NodeSession:
         """Keeps the session alive and stores its load. Returns the session, which says whether it is to drain.
 
-        Raises UnknownSessionError when the session was replaced or its lease has run out, RegistrationError when the
-        load is impossible.
+        Raises UnknownSessionError when the session was replaced, or its lease has run out and no outage explains that;
+        RegistrationError when the load is impossible.
         """
         check_load(load)
+        try:
+            return await self._keep_alive(session_id, load)
+        except UnknownSessionError:
+            if not await self._revive(session_id):
+                raise
+            return await self._keep_alive(session_id, load)
+
+    async def _keep_alive(self, session_id: str, load: NodeLoad) -> NodeSession:
         lease = self._leases.get(session_id) or await self._look_up(session_id)
         try:
             await self._renew_if_due(lease)
@@ -247,7 +255,7 @@ class NodeStore:
         due = quiescence_of(spec, formers, self._quiescence(), now)
         if not due.begins:
             return due
-        latest = max((session.quiesces_since for session in (*formers, *self._known())), default=0.0)
+        latest = max((session.quiesces_since for session in (*formers, *(self._known() or ()))), default=0.0)
         # In whole milliseconds, by which clusters are named.
         self._latest_since = math.ceil(1000 * max(now, latest + 0.001, self._latest_since + 0.001)) / 1000
         return replace(due, since=self._latest_since)
@@ -327,6 +335,49 @@ class NodeStore:
         lease = _Lease(record.value.decode(), record.lease_id, -math.inf)
         self._leases[session_id] = lease
         return lease
+
+    async def _revive(self, session_id: str) -> bool:
+        """Gives a session a lease again that lost its own in an outage, in which it could not be renewed. It has told
+        nobody of another engine, and nobody has taken its place: it is what it was, and need not begin anew."""
+        known = self._known()
+        if known is None:
+            raise UnavailableError("the fleet has not been read from etcd yet; try again")
+        shown = next((each for each in known if each.session_id == session_id), None)
+        if shown is None:
+            return False
+        node_id, address = shown.spec.node_id, shown.spec.address
+        node_key, address_key = self._keys.node(node_id), self._keys.address(address)
+        remembered_key = self._keys.remembered_node(node_id)
+        reading = [get(remembered_key), *self._last.reading(shown.spec)]
+        remembered, *last = (await self._client.transact([], reading)).records
+        session = decode_session(remembered) if remembered else None
+        if remembered is None or session is None or session.session_id != session_id or session.draining:
+            return False
+        if any(each.session_id != session_id for each in self._last.found(last)):
+            return False  # another one was there meanwhile
+        granted_at = self._clock()
+        lease_id = await self._client.grant_lease(self._lease_seconds)
+        session = replace(session, lease_id=lease_id)
+        outcome = await self._client.transact(
+            [
+                mod_revision_is(node_key, 0),
+                mod_revision_is(address_key, 0),
+                mod_revision_is(remembered_key, remembered.mod_revision),
+            ],
+            [
+                put(node_key, encode(session), lease_id),
+                put(remembered_key, encode(session)),
+                put(self._keys.session(session_id), node_id.encode(), lease_id),
+                put(address_key, node_id.encode(), lease_id),
+                *self._last.keeping(session),
+            ],
+        )
+        if not outcome.succeeded:
+            await self._end_lease(lease_id)
+            return False
+        self._leases[session_id] = _Lease(node_id, lease_id, granted_at)
+        logger.info("node is back after an outage node=%s", node_id)
+        return True
 
     async def _renew_if_due(self, lease: _Lease) -> None:
         """With three quarters of its time left at least, a lease outlives a missed renewal or two."""

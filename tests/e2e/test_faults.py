@@ -42,9 +42,8 @@ async def system() -> AsyncIterator[RunningSystem]:
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def forgetful() -> AsyncIterator[RunningSystem]:
-    """Leases run out within a few seconds of the control plane's absence, and engines that go on do not quiesce."""
+    """Leases run out within a few seconds of the control plane's absence."""
     short = FREE_PORTS.replace("control_plane: {", "control_plane: {lease: 4s, heartbeat: 500ms, ")
-    short += "policy: {sessions: {quiescence: {exempt_same_engine: true}}}\n"
     async with running_system(short) as running:
         yield running
         assert await rejections(running.addresses["envoy_admin"]) == []
@@ -186,18 +185,21 @@ async def test_a_control_plane_away_for_longer_than_the_leases_changes_nothing_f
         changes = await membership_changes(forgetful)
         async with steady_requests(forgetful) as responses:
             await be_away_for_longer_than_the_leases(forgetful)
-            await until(lambda: both_have_registered_again(forgetful, former), 30)
+            await until(lambda: both_go_on_as(forgetful, former), 30)
         assert failures(responses) == []
         assert await membership_changes(forgetful) == changes
 
 
-async def test_nodes_that_quiesce_after_an_absence_answer_all_that_no_session_binds(system: RunningSystem) -> None:
-    async with two_nodes(system, "quiesces") as former:
+async def test_sessions_go_on_after_an_absence_longer_than_the_leases(system: RunningSystem) -> None:
+    async with two_nodes(system, "goes-on") as former:
+        bound = {"x-session-id": "bound"}
+        assert (await system.http.post("/v1/chat/completions", json=BODY, headers=bound)).status_code == 200
         async with steady_requests(system) as responses:
             await be_away_for_longer_than_the_leases(system)
-            await until(lambda: both_have_registered_again(system, former), 60)
-            assert all(node.quiescing_seconds for node in await system.nodes())
+            await until(lambda: both_go_on_as(system, former), 60)
+            assert not any(node.quiescing_seconds for node in await system.nodes())
         assert failures(responses) == []
+        assert (await system.http.post("/v1/chat/completions", json=BODY, headers=bound)).status_code == 200
 
 
 async def be_away_for_longer_than_the_leases(system: RunningSystem) -> None:
@@ -216,7 +218,7 @@ async def test_a_control_plane_that_stood_still_changes_nothing_for_running_traf
             await until(lambda: time.monotonic() > began + 4, 30)
             await until(lambda: has_let_all_leases_go(forgetful), 30)
             os.kill(control_plane, signal.SIGCONT)
-            await until(lambda: both_have_registered_again(forgetful, former), 30)
+            await until(lambda: both_go_on_as(forgetful, former), 30)
         assert failures(responses) == []
         assert await membership_changes(forgetful) == changes
 
@@ -236,10 +238,11 @@ async def has_let_all_leases_go(system: RunningSystem) -> bool:
     return not any("/nodes/" in record.key for record in records)
 
 
-async def both_have_registered_again(system: RunningSystem, former: set[str]) -> bool:
-    if not await is_ready_again(system):
+async def both_go_on_as(system: RunningSystem, former: set[str]) -> bool:
+    """Whether the nodes are back, as the sessions that they were, with leases again."""
+    if not await is_ready_again(system) or await has_let_all_leases_go(system):
         return False
-    return former.isdisjoint(node.session_id for node in await system.nodes())
+    return former == {node.session_id for node in await system.nodes()}
 
 
 async def membership_changes(system: RunningSystem) -> str:

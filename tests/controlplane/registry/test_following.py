@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
 from controlplane.errors import UnknownSessionError
 from controlplane.etcd.client import EtcdClient
 from controlplane.etcd.connection import EtcdAccess
-from controlplane.model import Override
+from controlplane.model import NodeSession, Override
 from controlplane.registry.codec import LoadRecord, decode_last, encode
 from controlplane.registry.following import FleetFollower
 from controlplane.registry.keys import Keys
@@ -26,8 +27,8 @@ from support.waiting import until
 KEYS = Keys("/test/")
 
 
-def store(client: EtcdClient, lease_seconds: int = 10) -> NodeStore:
-    return NodeStore(client, KEYS, formats=lambda: FORMATS, lease_seconds=lease_seconds)
+def store(client: EtcdClient, lease_seconds: int = 10, known: Callable[[], Iterable[NodeSession]] = tuple) -> NodeStore:
+    return NodeStore(client, KEYS, formats=lambda: FORMATS, lease_seconds=lease_seconds, known=known)
 
 
 @asynccontextmanager
@@ -160,6 +161,30 @@ async def test_leases_that_ended_while_nobody_followed_cost_no_node_that_comes_b
             await until(lambda: follower.state and follower.state.sessions == {"a": again})
             await forgets(client, "b")
             assert await remembered_in(client) == {"a"}
+
+
+async def test_a_session_whose_lease_ended_in_an_outage_goes_on_with_its_next_heartbeat(etcd: RunningEtcd) -> None:
+    async with etcd.client() as client, etcd.client() as mine:
+        former = [await store(client).register(node(name, f"10.0.0.{ord(name)}:80")) for name in "abc"]
+        await end_all_leases(client)
+        async with following(mine, grace=5) as follower:
+            seen = await anext(follower.states())
+            nodes = store(mine, known=seen.sessions.values)
+            again = await nodes.heartbeat(former[0].session_id, load())
+            assert again == replace(former[0], lease_id=again.lease_id)
+            await until(lambda: follower.state and "a" in follower.state.loads)
+            assert follower.state
+            assert follower.state.sessions["a"] == again
+            assert (await nodes.heartbeat(again.session_id, load())) == again
+            # Another node has come to the second one's address, and was there until a moment ago.
+            other = await store(client).register(node("d", former[1].spec.address))
+            await store(client).deregister(other.session_id)
+            with pytest.raises(UnknownSessionError):
+                await nodes.heartbeat(former[1].session_id, load())
+            # The third has registered anew.
+            await store(client).register(former[2].spec)
+            with pytest.raises(UnknownSessionError):
+                await nodes.heartbeat(former[2].session_id, load())
 
 
 async def test_several_control_planes_give_up_the_same_nodes(etcd: RunningEtcd) -> None:
