@@ -3,8 +3,9 @@
     python bench/transport.py [--sizes 2 50 500] [--seconds 3] [--streams 64] [--profile ANSWER FILE]
 
 A client of raw frames keeps so many exchanges going on one Unix socket, each a message of the headers that Envoy sends
-and one of the body, as in the filter's mode (docs/decisions/0005-ext-proc-mode.md). The filter is a process of its own.
-It answers by a constant, which leaves the transport, and by the router. `transport_soak.py` looks for leaks.
+and one of the body, as in the filter's mode (docs/decisions/0005-ext-proc-mode.md), in frames as Envoy makes them. The
+filter is a process of its own. It answers by a constant, which leaves the transport, and by the router.
+`transport_soak.py` looks for leaks.
 """
 
 from __future__ import annotations
@@ -99,14 +100,11 @@ class Client(asyncio.Protocol):
         self._next_id = 1
         self._to_begin = self._to_end = self._taken = 0
         self._window = frames.DEFAULT_WINDOW
-        self._frame_size = frames.DEFAULT_FRAME_SIZE
         self._waiting: list[tuple[int, memoryview]] = []
         self._done = asyncio.get_running_loop().create_future()
-        self._message = _grpc(_headers_message(len(body)).SerializeToString()) + _grpc(
-            messages.ProcessingRequest(
-                request_body=messages.HttpBody(body=body, end_of_stream=True)
-            ).SerializeToString()
-        )
+        last = messages.ProcessingRequest(request_body=messages.HttpBody(body=body, end_of_stream=True))
+        parts = (_headers_message(len(body)), last)
+        self._messages = [_grpc(part.SerializeToString()) for part in parts]
         # It begins with what every peer has to say that was allowed no table (RFC 7541, 4.2).
         self._block = b"\x20" + fields.block(
             (
@@ -142,14 +140,13 @@ class Client(asyncio.Protocol):
             if kind == frames.DATA:
                 self._taken += len(payload)
             elif kind == frames.HEADERS and flags & frames.END_STREAM:
-                out.append(frames.frame(frames.DATA, frames.END_STREAM, stream_id, b""))
+                out.append(frames.rst_stream(stream_id, frames.ErrorCode.CANCEL))  # as Envoy does
                 self._to_end -= 1
                 if self._to_begin:
                     out.append(self._begin())
             elif kind == frames.WINDOW_UPDATE and not stream_id:
                 self._window += int.from_bytes(payload, "big")
             elif kind == frames.SETTINGS and not flags & frames.ACK:
-                self._frame_size = dict(frames.read_settings(payload)).get(frames.MAX_FRAME_SIZE, self._frame_size)
                 out.append(frames.SETTINGS_ACK)
             elif kind == frames.PING and not flags & frames.ACK:
                 out.append(frames.frame(frames.PING, frames.ACK, 0, payload))
@@ -173,7 +170,7 @@ class Client(asyncio.Protocol):
         self._to_begin -= 1
         stream_id = self._next_id
         self._next_id += 2
-        self._waiting.append((stream_id, memoryview(self._message)))
+        self._waiting += [(stream_id, memoryview(message)) for message in self._messages]
         head = frames.headers(stream_id, self._block, frames.DEFAULT_FRAME_SIZE, end_stream=False)
         return head + self._uploads()
 
@@ -183,7 +180,7 @@ class Client(asyncio.Protocol):
         while self._waiting and self._window > 0:
             stream_id, rest = self._waiting.pop(0)
             while rest and self._window > 0:
-                piece = rest[: min(self._frame_size, self._window)]
+                piece = rest[: min(frames.DEFAULT_FRAME_SIZE, self._window)]
                 rest = rest[len(piece) :]
                 self._window -= len(piece)
                 out.append(frames.frame(frames.DATA, 0, stream_id, piece))

@@ -183,18 +183,27 @@ class FrameReader:
 
     def take(self, data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         """All frames that are whole now; to be run to its end. Raises ProtocolError at the first that is none."""
+        unpack, most, stream_bits = _HEAD.unpack_from, self._most << 8 | 0xFF, MOST_STREAM_ID
+        at = 0
         if self._parts:
-            # What is missing of a large frame is collected before it is joined, so that each byte is copied once.
-            self._parts.append(data)
-            self._have += len(data)
-            if self._have < self._need:
+            # Of a large frame the parts are collected before they are joined, so that each byte is copied once; and
+            # what comes after it is not copied.
+            at = self._need - self._have
+            if len(data) < at:
+                self._parts.append(data)
+                self._have += len(data)
                 return
-            data = b"".join(self._parts)
+            if not self._begun or self._need == HEAD_BYTES:
+                data, at = b"".join((*self._parts, data)), 0
+            else:
+                frame = b"".join((*self._parts, data[:at]))
+                size_and_kind, flags, stream_id = unpack(frame)
+                yield size_and_kind & 0xFF, flags, stream_id & stream_bits, frame[HEAD_BYTES:]
             self._parts.clear()
-        at = 0 if self._begun else self._take_preface(data)
+        if not self._begun:
+            at = self._take_preface(data)
         end = len(data)
         last = end - HEAD_BYTES if self._begun else -1
-        unpack, most, stream_bits = _HEAD.unpack_from, self._most << 8 | 0xFF, MOST_STREAM_ID
         while at <= last:
             size_and_kind, flags, stream_id = unpack(data, at)
             if size_and_kind > most:

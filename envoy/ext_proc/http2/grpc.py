@@ -216,12 +216,13 @@ Method = Callable[[Call], Receiver]
 class MessageReader:
     """Pieces of a body -> messages, each of `most_bytes` or fewer. Holds no more than one of them."""
 
-    __slots__ = ("_have", "_most", "_parts")
+    __slots__ = ("_have", "_missing", "_most", "_parts")
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
         self._parts: list[bytes | bytearray] = []
         self._have = 0
+        self._missing = 0  # of what was begun: of the message, or of its prefix as long as that is not whole
 
     def end(self) -> None:
         """Raises StatusError when a message was begun."""
@@ -232,19 +233,14 @@ class MessageReader:
         """The messages that are whole now. Raises StatusError for one that cannot be taken."""
         if self._have:
             self._keep(data)
-            if len(self._parts[0]) < _PREFIX_BYTES:
-                self._parts = [b"".join(self._parts)]
-            if self._have < _PREFIX_BYTES or self._have < self._end_of(self._parts[0], 0):
+            if self._missing > 0:
                 return
-            whole = self._have == self._end_of(self._parts[0], 0)
-            if whole:  # the usual case, in which a large message is copied only once
-                self._parts[0] = self._parts[0][_PREFIX_BYTES:]
-            data = b"".join(self._parts)
-            self._parts.clear()
-            self._have = 0
-            if whole:
-                yield data
+            parts, self._parts, self._have = self._parts, [], 0
+            if not self._missing and len(parts[0]) > _PREFIX_BYTES:
+                parts[0] = parts[0][_PREFIX_BYTES:]  # so that a large message is copied only once
+                yield b"".join(parts)
                 return
+            data = b"".join(parts)
         at, end = 0, len(data)
         while end - at >= _PREFIX_BYTES:
             message_end = self._end_of(data, at)
@@ -252,21 +248,27 @@ class MessageReader:
                 break
             yield data[at + _PREFIX_BYTES : message_end]
             at = message_end
+        else:
+            message_end = at + _PREFIX_BYTES
         if at < end:
+            self._missing = message_end - at
             self._keep(data[at:])
 
     def _keep(self, data: bytes) -> None:
         """Large pieces as they are, to be copied once; small ones together, as each costs more than its bytes."""
-        self._have += len(data)
-        last = self._parts[-1] if self._parts else None
-        if len(data) >= _LARGE_PIECE:
+        size = len(data)
+        self._have += size
+        self._missing -= size
+        if size >= _LARGE_PIECE:
             self._parts.append(data)
-        elif isinstance(last, bytearray) and len(last) < _LARGE_PIECE:
+            return
+        last = self._parts[-1] if self._parts else None
+        if isinstance(last, bytearray) and len(last) < _LARGE_PIECE:
             last += data
         else:
             self._parts.append(bytearray(data))
 
-    def _end_of(self, data: bytes | bytearray, at: int) -> int:
+    def _end_of(self, data: bytes, at: int) -> int:
         """Where the message ends whose prefix is at `at`."""
         if data[at] == 1:
             raise StatusError(Status.UNIMPLEMENTED, "compressed messages are not supported")
