@@ -23,6 +23,7 @@ from ext_proc.http2.frames import (
     HEADERS,
     MOST_STREAM_ID,
     MOST_WINDOW,
+    PADDED,
     RST_STREAM,
     SETTINGS,
     ErrorCode,
@@ -37,6 +38,7 @@ from ext_proc.http2.stream import Stream
 
 _DRAIN_PING: Final = b"headrace"
 _MOST_RESETS_KNOWN: Final = 1024
+_NOT_ONLY_BLOCK: Final = PADDED | frames.WITH_PRIORITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,17 +164,17 @@ class Connection:
     def _take_data(self, flags: int, stream_id: int, payload: bytes) -> None:
         size = len(payload)  # padding counts too (section 6.9.1)
         self._window -= size
-        if flags & frames.PADDED:
-            payload = frames.content(frames.PADDED, payload)
-        stream = self._streams.get(stream_id)
+        if flags & PADDED:
+            payload = frames.content(PADDED, payload)
         if not payload and not flags & END_STREAM:
             self._spend()
+        stream = self._streams.get(stream_id)
         if stream is None or not stream.is_coming:
             self._refuse_data(stream_id, stream)
             return
         stream.may_come -= size
-        if stream.may_come < 0:
-            raise StreamError(stream_id, ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the stream's window")
+        if stream.may_come < self._low_stream_window:
+            self._open_window_of(stream)
         if stream.to_come is not None:
             stream.to_come -= len(payload)
             self._check_length(stream, stream.to_come, flags)
@@ -184,9 +186,6 @@ class Connection:
             else:
                 self._forget_if_over(stream)
         elif inbound is not None:
-            if stream.may_come < self._low_stream_window:
-                self._sender.write(frames.window_update(stream_id, self._limits.stream_window - stream.may_come))
-                stream.may_come = self._limits.stream_window
             inbound.take(payload, False)
         else:
             # The answer is complete, and the client goes on with a request that nobody reads (section 8.1).
@@ -197,6 +196,13 @@ class Connection:
             raise ProtocolError(ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the connection's window")
         self._sender.write(frames.window_update(0, self._limits.connection_window - self._window))
         self._window = self._limits.connection_window
+
+    def _open_window_of(self, stream: Stream) -> None:
+        if stream.may_come < 0:
+            raise StreamError(stream.id, ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the stream's window")
+        if stream.inbound is not None:
+            self._sender.write(frames.window_update(stream.id, self._limits.stream_window - stream.may_come))
+            stream.may_come = self._limits.stream_window
 
     def _check_length(self, stream: Stream, to_come: int, flags: int) -> None:
         if to_come < 0 or (to_come and flags & END_STREAM):
@@ -211,7 +217,7 @@ class Connection:
     def _take_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
         if not stream_id % 2:
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "HEADERS on a stream that no client may begin")
-        if flags & (frames.PADDED | frames.WITH_PRIORITY):
+        if flags & _NOT_ONLY_BLOCK:
             payload = frames.content(flags, payload)
         if flags & END_HEADERS:
             self._take_block(flags, stream_id, payload)
