@@ -67,6 +67,7 @@ class Credits:
         self._clock = clock
         self._rooms: dict[tuple[str, ...], _Room] = {}
         self._by_cluster: dict[str, list[_Room]] = {}
+        # All clusters that have no credit left, and such whose nodes reported too long ago to say.
         self._exhausted: set[str] = set()
 
     def take(self, shares: Iterable[Share]) -> None:
@@ -90,9 +91,12 @@ class Credits:
 
     @property
     def are_left_everywhere(self) -> bool:
-        """Whether every cluster has one, which costs no look at each. No may be wrong, where nodes reported too long
-        ago."""
+        """Whether every cluster has one, which costs no look at each; no may be wrong."""
         return not self._exhausted
+
+    def is_left(self, cluster: str) -> bool:
+        """Whether a cluster has one."""
+        return cluster not in self._exhausted or self.left(cluster) >= 1
 
     def left(self, cluster: str) -> float:
         """Requests that may be sent to a cluster now; infinite where nothing limits it, negative if too many were."""

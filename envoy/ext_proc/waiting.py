@@ -138,7 +138,7 @@ class Line:
         waiter.turn.set_result(None)
 
     def _has_room(self, cluster: str) -> bool:
-        return self._open or self._credits.left(cluster) >= 1
+        return self._open or self._credits.is_left(cluster)
 
     @property
     def is_open(self) -> bool:
@@ -148,7 +148,7 @@ class Line:
 
     def is_free(self, cluster: str) -> bool:
         """For one who does not wait: whether there is room that nobody waits for."""
-        return self._has_room(cluster) and not self._wanted[cluster]
+        return cluster not in self._wanted and self._has_room(cluster)
 
     @property
     def is_free_everywhere(self) -> bool:

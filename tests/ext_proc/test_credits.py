@@ -122,6 +122,7 @@ def test_what_is_said_of_all_clusters_at_once_is_true_of_each(operations: list[t
                 balance.take(Share(rooms, free, 0.0) for rooms, free in zip(((A,), (A, B), (B,)), value, strict=True))
                 fresh_until = clock.now + FRESH_SECONDS
         are_left = all(balance.left(cluster) >= 1 for cluster in (A, B, "c"))
+        assert all(balance.is_left(cluster) == (balance.left(cluster) >= 1) for cluster in (A, B, "c"))
         if clock.now <= fresh_until:
             assert balance.are_left_everywhere == are_left
         else:
