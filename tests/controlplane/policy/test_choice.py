@@ -1,4 +1,4 @@
-"""A remembered choice is the one that is made anew; facts row: the decision's cost does not grow with the fleet."""
+"""A remembered choice is the one that is made anew, and a large fleet costs a decision no more than a small one."""
 
 from __future__ import annotations
 
