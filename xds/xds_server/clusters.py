@@ -94,8 +94,8 @@ def pool_endpoints(pool: PoolCluster) -> endpoint_pb2.ClusterLoadAssignment:
 
 
 def ext_proc_cluster(addresses: Sequence[str]) -> cluster_pb2.Cluster:
-    """Where the filter is asked. The retries are the cluster's: those of ext_proc's own configuration are read anew
-    with each request, for a sixth of what Envoy spends on one (docs/decisions/0021-what-envoy-spends.md)."""
+    """Where the filter is asked. The retries are the cluster's: ext_proc's own are read anew with each request, for a
+    seventh of what Envoy spends on it (docs/decisions/0021-what-envoy-spends.md)."""
     return _filter_cluster(EXT_PROC, addresses, retries.of_questions())
 
 
