@@ -244,6 +244,7 @@ SSE = "content-type: text/event-stream\r\n"
     ("headers", "body"),
     [
         ("content-type: application/json\r\n", b'{"usage":{"prompt_tokens":11,"completion_tokens":7}}'),
+        ("content-type: Application/JSON; charset=utf-8\r\n", b'{"usage":{"prompt_tokens":11,"completion_tokens":7}}'),
         ("content-type: application/json\r\n", b'{"usage":{"input_tokens":11,"output_tokens":7}}'),
         (SSE, b'data: {"id":1}\n\ndata: {"usage":{"prompt_tokens":11,"completion_tokens":7}}\n\ndata: [DONE]\n\n'),
         (SSE, b'data: {"response":{"usage":{"input_tokens":11,"output_tokens":7}}}\n\n'),
@@ -253,7 +254,14 @@ SSE = "content-type: text/event-stream\r\n"
             b'event: message_delta\ndata: {"usage":{"output_tokens":7}}\n\n',
         ),
     ],
-    ids=["chat", "responses", "chat streamed", "responses streamed", "messages streamed"],
+    ids=[
+        "chat",
+        "chat by another content type",
+        "responses",
+        "chat streamed",
+        "responses streamed",
+        "messages streamed",
+    ],
 )
 async def test_usage_and_decision_come_back_in_the_access_log(world, client, headers, body):
     one = await world.engine("one", headers=headers, body=body)

@@ -140,7 +140,7 @@ def _ext_proc(gateway: Gateway) -> ext_proc_pb2.ExternalProcessor:
     trailers: this mode sends a filter neither them nor the end of the body before them.
     """
     return ext_proc_pb2.ExternalProcessor(
-        grpc_service={"envoy_grpc": {"cluster_name": EXT_PROC}},
+        grpc_service={"envoy_grpc": {"cluster_name": EXT_PROC, "skip_envoy_headers": True}},
         processing_mode=_Mode(
             request_header_mode=_Mode.SEND,
             request_body_mode=_Mode.STREAMED,
@@ -192,7 +192,6 @@ def _access_log(cluster: str) -> accesslog_pb2.AccessLog:
                         )
                     ],
                 ),
-                additional_request_headers_to_log=["x-request-id"],
             )
         ),
     )

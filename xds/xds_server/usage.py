@@ -29,8 +29,10 @@ _Predicate: TypeAlias = matcher_pb2.Matcher.MatcherList.Predicate
 # The last event of a response of OpenAI's `responses` API repeats the whole answer beside its usage.
 _MAX_EVENT_BYTES = 1 << 20
 
-# With parameters too: llama.cpp says `application/json; charset=utf-8`.
-_JSON_CONTENT_TYPE = r"(?i)application/json\s*(;.*)?"
+# The usual one, which is looked for first, and all others, with parameters too: llama.cpp says
+# `application/json; charset=utf-8`.
+_USUAL_CONTENT_TYPE = "application/json"
+_JSON_CONTENT_TYPES = r"(?i)application/json\s*(;.*)?"
 
 
 def json_usage(gateway: Gateway) -> extension_matcher_pb2.ExtensionWithMatcher:
@@ -54,7 +56,8 @@ def _from_json(
     filter_ = _JsonToMetadata(
         response_rules={
             "rules": [_rule(gateway, rule) for rule in rules],
-            "allow_content_types_regex": {"google_re2": {}, "regex": _JSON_CONTENT_TYPE},
+            "allow_content_types": [_USUAL_CONTENT_TYPE],
+            "allow_content_types_regex": {"google_re2": {}, "regex": _JSON_CONTENT_TYPES},
         }
     )
     skip = extension_pb2.TypedExtensionConfig(name="skip", typed_config=packed(skip_action_pb2.SkipFilter()))
