@@ -16,8 +16,8 @@ from controlplane.policy.vocabulary import NOTHING_FOUND, Found, Vocabulary, com
 
 # Contributions name at most this many words.
 _WORDS_SHOWN = 4
-# Excerpts of system prompts that are remembered, with what they speak for.
-_SYSTEM_PROMPTS = 256
+# Excerpts that are remembered, with what they speak for.
+_REMEMBERED = 1024
 
 
 class _Said(NamedTuple):
@@ -43,16 +43,16 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Classifier:
-    """Sensitivity rules made ready for use. What the last system prompts speak for is remembered, since most requests
-    repeat one."""
+    """Sensitivity rules made ready for use. What the last system prompts and first user turns speak for is remembered,
+    since requests repeat them: those of an application the former, those of a conversation both."""
 
     rules: SensitivityRules
     vocabulary: Vocabulary
     said: _Said = field(init=False, repr=False, compare=False)
-    read_system: Callable[[str], Found] = field(init=False, repr=False, compare=False)
+    read_again: Callable[[str], Found] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "read_system", lru_cache(maxsize=_SYSTEM_PROMPTS)(self.vocabulary.read))
+        object.__setattr__(self, "read_again", lru_cache(maxsize=_REMEMBERED)(self.vocabulary.read))
         object.__setattr__(self, "said", _say(self.rules.weights, self.rules.long_output_tokens))
 
     def classify(self, ask: Ask, expected_output_tokens: int) -> Sensitivity:
@@ -110,14 +110,13 @@ class Classifier:
         Creative words speak against the full tier only where answers are sampled: it is the sampling that hides the
         noise.
         """
-        read = self.vocabulary.read
         spoken: list[tuple[Found, float, str]] = []
         positions = self.rules.positions
-        if ask.last_user and (found := read(ask.last_user)) is not NOTHING_FOUND:
+        if ask.last_user and (found := self.vocabulary.read(ask.last_user)) is not NOTHING_FOUND:
             spoken.append((found, positions.last_user, "the last user turn"))
-        if ask.system and (found := self.read_system(ask.system)) is not NOTHING_FOUND:
+        if ask.system and (found := self.read_again(ask.system)) is not NOTHING_FOUND:
             spoken.append((found, positions.system, "the system prompt"))
-        if ask.first_user != ask.last_user and (found := read(ask.first_user)) is not NOTHING_FOUND:
+        if ask.first_user != ask.last_user and (found := self.read_again(ask.first_user)) is not NOTHING_FOUND:
             spoken.append((found, positions.first_user, "the first user turn"))
         structured = tolerant = 0.0
         for found, weight, place in spoken:

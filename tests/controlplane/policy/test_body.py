@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -79,6 +80,18 @@ def test_a_prompt_of_the_usual_types_is_read_into_messages_and_parts() -> None:
     body = read({"messages": [{"role": "user", "content": content, "name": "Ann"}]})
     parts: list[Part | str | None] = [Part("text", "What is this?"), Part("image_url")]
     assert body.messages == [Message("user", parts)]
+
+
+def test_what_no_rule_needs_is_not_decoded() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 1_000_000}}
+    messages = [{"role": "user", "content": [{"type": "text", "text": "What is this?"}, picture]}]
+    data = json.dumps({"model": "llama", "messages": messages, "documents": ["B" * 1_000_000]}).encode()
+    tracemalloc.start()
+    try:
+        read_body(Endpoint.CHAT, data)
+        assert tracemalloc.get_traced_memory()[1] < 50_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
