@@ -1,11 +1,10 @@
 """What a request costs a control plane after it has ended, by its parts: from Envoy's access log to the ledger on disk.
 
-    python bench/ingest.py [--entries 20000]
+    python bench/ingest.py [--entries 2000]
 
-CPU time, the least of several rounds, in microseconds for each request; the first rounds are those in which each
-request is learned from, the least are of those in which a sample is. The entries are built like Envoy's, 100 in a
-message, from the decisions of `ledger_dictionary.py`. gRPC itself, and what a control plane does when no request ends,
-are left out.
+CPU time, the least of several rounds, in microseconds a request: in the first rounds all are learned from, in the last
+ones a sample. The entries are built like Envoy's, 100 in a message, from the decisions of `ledger_dictionary.py`.
+gRPC itself, and what a control plane does when no request ends, are left out.
 """
 
 from __future__ import annotations

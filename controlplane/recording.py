@@ -27,6 +27,8 @@ class Recording:
     estimation: Estimation
 
     def request_finished(self, recorded: decision_pb2.RecordedDecision) -> None:
+        # Held until all have read them, since protobuf makes these objects anew for each who asks for them.
+        parts = recorded.decision, recorded.outcome
         self.decisions.record(recorded)
         self.crediting.request_finished(recorded)
         self.metrics.request_finished(recorded)
@@ -35,3 +37,4 @@ class Recording:
         self.metrics.request_judged(recorded, judged)
         self.decision_log.request_finished(recorded, judged)
         self.estimation.learn(recorded)
+        del parts

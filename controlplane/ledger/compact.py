@@ -39,7 +39,10 @@ def unpack(packed: bytes) -> bytes:
         number, body = packed[0], packed[1:]
         if number == _DEFLATED:
             inflate = zlib.decompressobj(_WINDOW, _dictionary(number))
-            return inflate.decompress(body) + inflate.flush()
+            message = inflate.decompress(body)
+            if not inflate.eof:
+                raise UnreadableMessageError("it was cut short")
+            return message
         return zstandard.ZstdDecompressor(dict_data=_prepared(number)).decompress(body)
     except (IndexError, FileNotFoundError, zlib.error, zstandard.ZstdError) as error:
         raise UnreadableMessageError(str(error)) from error

@@ -88,7 +88,8 @@ class Decisions:
     def record(self, message: decision_pb2.RecordedDecision) -> None:
         """Gives the message its place."""
         self._last = max(int(self._clock() * 1e6), self._last + 1)
-        message.recorded.FromMicroseconds(self._last)
+        place = message.recorded
+        place.seconds, place.nanos = self._last // 1_000_000, self._last % 1_000_000 * 1_000
         message.recorder = self._recorder
         recorded = Recorded(message)
         self._recent.append(recorded)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from headrace_protos.headrace.v1 import decision_pb2
 
 MOST_CHARACTERS = 200  # of one text; far below what an index entry may hold
@@ -48,7 +50,7 @@ class Recorded:
     __slots__ = ("_row", "at", "message")
 
     def __init__(self, message: decision_pb2.RecordedDecision) -> None:
-        self.at = message.recorded.ToMicroseconds()
+        self.at = microseconds(message.recorded)
         self.message = message
         self._row: Row | None = None
 
@@ -63,7 +65,7 @@ def row_of(message: decision_pb2.RecordedDecision) -> Row:
     """The row of a message whose `recorded` and `recorder` are set."""
     decision, status = message.decision, message.outcome.status
     return Row(
-        recorded=message.recorded.ToMicroseconds(),
+        recorded=microseconds(message.recorded),
         recorder=message.recorder,
         status=status if status < 1000 else 0,
         model=fit(decision.model),
@@ -80,6 +82,11 @@ def row_of(message: decision_pb2.RecordedDecision) -> Row:
         worker_number=message.worker_number,
         message=_bounded(message),
     )
+
+
+def microseconds(time: Timestamp) -> int:
+    """Since 1970; as `ToMicroseconds`, which is written in Python and checks each time."""
+    return time.seconds * 1_000_000 + time.nanos // 1_000
 
 
 def fit(text: str) -> str:
