@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -16,12 +15,12 @@ from controlplane.model import FormatTier, Verdict
 from controlplane.policy.gain import expected_gain
 from controlplane.policy.settings import GainRules
 from controlplane.policy.sla import Judged, Judgement
+from controlplane.tallies import Spread, Tally
 from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _VERDICTS = frozenset(Verdict)
 _MISROUTES = frozenset(Misroute)
-_Metric = TypeVar("_Metric", Counter, Histogram)
 
 
 class ControlPlaneMetrics:
@@ -98,7 +97,7 @@ class ControlPlaneMetrics:
         self._filter_workers = Gauge(
             "headrace_filter_workers", "Filter workers that watch the routing table.", registry=registry
         )
-        self._requests = Counter(
+        self._requests = Tally(
             "headrace_requests",
             "Requests in the access log, by pool, verdict and status class.",
             ("pool", "verdict", "status"),
@@ -107,29 +106,29 @@ class ControlPlaneMetrics:
         self._undecided = Counter(
             "headrace_requests_without_decision", "Requests whose decision the access log lacks.", registry=registry
         )
-        self._request_seconds = Histogram(
-            "headrace_request_seconds", "Whole duration.", ("pool",), registry=registry, buckets=_SECONDS
+        self._request_seconds = Spread(
+            "headrace_request_seconds", "Whole duration.", _SECONDS, ("pool",), registry=registry
         )
-        self._first_byte_seconds = Histogram(
+        self._first_byte_seconds = Spread(
             "headrace_first_byte_seconds",
             "Time to the first byte from the engine.",
+            _SECONDS,
             ("pool",),
             registry=registry,
-            buckets=_SECONDS,
         )
-        self._tokens = Counter(
+        self._tokens = Tally(
             "headrace_tokens", "Tokens by the engines' own count.", ("pool", "kind"), registry=registry
         )
-        self._usage_missing = Counter(
+        self._usage_missing = Tally(
             "headrace_usage_missing", "Answered requests without usage.", ("pool",), registry=registry
         )
-        self._judged = Counter(
+        self._judged = Tally(
             "headrace_sla_requests",
             "Requests by what became of their tier's promise, and why.",
             ("pool", "qos_tier", "judgement", "cause"),
             registry=registry,
         )
-        self._goodput = Counter(
+        self._goodput = Tally(
             "headrace_goodput_tokens",
             "Output tokens of requests that got what their tier is promised.",
             ("pool", "qos_tier"),
@@ -141,7 +140,7 @@ class ControlPlaneMetrics:
             ("pool", "qos_tier"),
             registry=registry,
         )
-        self._misroutes = Counter(
+        self._misroutes = Tally(
             "headrace_context_judged",
             "Requests that several context classes might have served, by the mistake made: none, too_small, too_large "
             "or unknown.",
@@ -154,7 +153,7 @@ class ControlPlaneMetrics:
             ("model", "bounds"),
             registry=registry,
         )
-        self._usage = Counter(
+        self._usage = Tally(
             "headrace_usage",
             "Answered requests by what their usage taught of tokens, streamed or not.",
             ("result", "streamed"),
@@ -181,13 +180,16 @@ class ControlPlaneMetrics:
         self._ledger_seconds = Histogram(
             "headrace_ledger_write_seconds", "How long a batch took.", registry=registry, buckets=_SECONDS
         )
-        self._by_pool = (
+        # Whose first label is the pool's name.
+        self._gauges_by_pool = (
             self._pool_nodes,
             self._pool_running,
             self._pool_waiting,
             self._pressure,
             self._pressure_level,
             self._signals_missing,
+        )
+        self._tallies_by_pool = (
             self._requests,
             self._request_seconds,
             self._first_byte_seconds,
@@ -197,7 +199,6 @@ class ControlPlaneMetrics:
             self._goodput,
             self._misroutes,
         )
-        self._children: dict[tuple[Counter | Histogram, tuple[str, ...]], Any] = {}
         self._fleet_pools: set[str] = set()
         self._shown_pools: set[str] = set()
         self._shown_bounds: set[str] = set()
@@ -220,10 +221,13 @@ class ControlPlaneMetrics:
         for found in fleet.pressures:
             self._fleet_pressure.labels(found.tier).set(found.pressure)
         self._fleet_pools = {pool.name for pool in fleet.pools}
-        for gone in self._shown_pools - self._fleet_pools:
-            self._children.clear()
-            for metric in self._by_pool:
-                metric.remove_by_labels({"pool": gone})
+        gone = self._shown_pools - self._fleet_pools
+        for name in gone:
+            for metric in self._gauges_by_pool:
+                metric.remove_by_labels({"pool": name})
+        if gone:
+            for tally in self._tallies_by_pool:
+                tally.forget(lambda labels: labels[0] in gone)
         self._shown_pools = self._fleet_pools
 
     def gains_expected(self, fleet: Fleet, rules: GainRules) -> None:
@@ -286,7 +290,7 @@ class ControlPlaneMetrics:
         self._filter_workers.set(count)
 
     def taught(self, result: str, streamed: bool) -> None:
-        self._child(self._usage, result, "true" if streamed else "false").inc()
+        self._usage.count((result, "true" if streamed else "false"))
 
     def ledger_up(self, up: bool) -> None:
         self._ledger_up.set(int(up))
@@ -317,28 +321,28 @@ class ControlPlaneMetrics:
         pool = self._pool_label(name)
         verdict = decision.sensitivity.verdict
         status = outcome.status
-        child = self._child
-        child(self._requests, pool, verdict if verdict in _VERDICTS else "none", _status_class(status)).inc()
-        child(self._request_seconds, pool).observe(outcome.duration_seconds)
+        self._requests.count((pool, verdict if verdict in _VERDICTS else "none", _status_class(status)))
+        of_pool = (pool,)
+        self._request_seconds.observe(outcome.duration_seconds, of_pool)
         if outcome.HasField("first_byte_seconds"):
-            child(self._first_byte_seconds, pool).observe(outcome.first_byte_seconds)
+            self._first_byte_seconds.observe(outcome.first_byte_seconds, of_pool)
         if outcome.HasField("prompt_tokens"):
-            child(self._tokens, pool, "prompt").inc(outcome.prompt_tokens)
+            self._tokens.count((pool, "prompt"), outcome.prompt_tokens)
         if outcome.HasField("completion_tokens"):
-            child(self._tokens, pool, "completion").inc(outcome.completion_tokens)
+            self._tokens.count((pool, "completion"), outcome.completion_tokens)
         elif status == 200 and name:
-            child(self._usage_missing, pool).inc()
+            self._usage_missing.count(of_pool)
         if recorded.misroute in _MISROUTES:
-            child(self._misroutes, pool, recorded.misroute).inc()
+            self._misroutes.count((pool, recorded.misroute))
 
     def request_judged(self, recorded: decision_pb2.RecordedDecision, judged: Judged | None) -> None:
         """None is a request whose tier is not known."""
         if judged is None:
             return
         pool, tier = self._pool_label(recorded.decision.pool), recorded.decision.qos_tier
-        self._child(self._judged, pool, tier, judged.judgement, judged.cause or "none").inc()
+        self._judged.count((pool, tier, judged.judgement, judged.cause or "none"))
         if judged.judgement is Judgement.MET:
-            self._child(self._goodput, pool, tier).inc(recorded.outcome.completion_tokens)
+            self._goodput.count((pool, tier), recorded.outcome.completion_tokens)
 
     def sla_measured(self, rates: Mapping[PoolAndTier, SlaRate]) -> None:
         """A rate that is missing is not shown: it is not 0."""
@@ -351,13 +355,6 @@ class ControlPlaneMetrics:
         for gone in self._shown_rates - shown:
             self._violation_rate.remove(*gone)
         self._shown_rates = shown
-
-    def _child(self, metric: _Metric, *labels: str) -> _Metric:
-        """As `metric.labels`, which checks and locks each time: what each request is counted by is found at once."""
-        found: _Metric | None = self._children.get((metric, labels))
-        if found is None:
-            found = self._children[metric, labels] = metric.labels(*labels)
-        return found
 
     def _pool_label(self, name: str) -> str:
         """`gone` is one that has left the fleet since its request began, or one that never was."""

@@ -7,7 +7,7 @@ from collections.abc import Set
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controlplane.model import Decision
-from ext_proc.tallies import Spread, Tally
+from controlplane.tallies import Spread, Tally
 
 _SECONDS = (0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 1.0)
 _TOKENS = (64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)

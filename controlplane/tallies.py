@@ -25,9 +25,9 @@ class Tally(Collector):
         self._counts: dict[Labels, int] = {}
         registry.register(self)
 
-    def count(self, values: Labels) -> None:
+    def count(self, values: Labels, by: int = 1) -> None:
         counts = self._counts
-        counts[values] = counts.get(values, 0) + 1
+        counts[values] = counts.get(values, 0) + by
 
     def forget(self, are_gone: Callable[[Labels], bool]) -> None:
         """Ends the series whose labels have these values."""
@@ -41,25 +41,52 @@ class Tally(Collector):
         yield family
 
 
+class _Series:
+    """Of a histogram: how many values there were for each bound, and what they add up to."""
+
+    __slots__ = ("counts", "sum")
+
+    def __init__(self, buckets: int) -> None:
+        self.counts = [0] * buckets
+        self.sum = 0.0
+
+
 class Spread(Collector):
-    """A histogram; `bounds` grow, and a value counts for the first that it does not exceed."""
+    """A histogram, by labels if it has any; `bounds` grow, and a value counts for the first that it does not exceed."""
 
     def __init__(
-        self, name: str, documentation: str, bounds: tuple[float, ...], *, registry: CollectorRegistry
+        self,
+        name: str,
+        documentation: str,
+        bounds: tuple[float, ...],
+        labels: Labels = (),
+        *,
+        registry: CollectorRegistry,
     ) -> None:
         self._name = name
         self._documentation = documentation
         self._bounds = bounds
+        self._labels = labels
         self._names = (*(str(float(bound)) for bound in bounds), "+Inf")
-        self._counts = [0] * len(self._names)
-        self._sum = 0.0
+        self._series: dict[Labels, _Series] = {} if labels else {(): _Series(len(self._names))}
         registry.register(self)
 
-    def observe(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
+    def observe(self, value: float, values: Labels = ()) -> None:
+        """`values` are those of the labels."""
+        series = self._series.get(values)
+        if series is None:
+            series = self._series[values] = _Series(len(self._names))
+        series.counts[bisect_left(self._bounds, value)] += 1
+        series.sum += value
+
+    def forget(self, are_gone: Callable[[Labels], bool]) -> None:
+        """As of a Tally."""
+        for values in list(filter(are_gone, self._series)):
+            del self._series[values]
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        counts, sum_ = self._counts.copy(), self._sum
-        buckets = list(zip(self._names, accumulate(counts), strict=True))
-        yield HistogramMetricFamily(self._name, self._documentation, buckets=buckets, sum_value=sum_)
+        family = HistogramMetricFamily(self._name, self._documentation, labels=self._labels)
+        for values, series in self._series.copy().items():
+            buckets = list(zip(self._names, accumulate(series.counts), strict=True))
+            family.add_metric(values, buckets, series.sum)
+        yield family

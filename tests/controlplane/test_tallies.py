@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
 
-from ext_proc.tallies import Spread, Tally
+from controlplane.tallies import Spread, Tally
 
 BOUNDS = (0.00001, 0.5, 1, 131072)
 
@@ -33,6 +33,28 @@ def test_a_tally_is_a_counter(events: list[tuple[str, str]]) -> None:
     assert shown(ours) == shown(theirs)
 
 
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 1000)), max_size=20))
+def test_a_tally_counts_by_as_much_as_it_is_told(events: list[tuple[str, int]]) -> None:
+    ours, theirs = CollectorRegistry(), CollectorRegistry()
+    tally = Tally("tokens", "Of tests.", ("pool",), registry=ours)
+    counter = Counter("tokens", "Of tests.", ("pool",), registry=theirs)
+    for pool, tokens in events:
+        tally.count((pool,), tokens)
+        counter.labels(pool).inc(tokens)
+    assert shown(ours) == shown(theirs)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(BOUNDS) | st.floats(0, 1e6)), max_size=20))
+def test_a_spread_by_labels_is_a_histogram_by_labels(events: list[tuple[str, float]]) -> None:
+    ours, theirs = CollectorRegistry(), CollectorRegistry()
+    spread = Spread("seconds", "Of tests.", BOUNDS, ("pool",), registry=ours)
+    histogram = Histogram("seconds", "Of tests.", ("pool",), registry=theirs, buckets=BOUNDS)
+    for pool, value in events:
+        spread.observe(value, (pool,))
+        histogram.labels(pool).observe(value)
+    assert shown(ours) == shown(theirs)
+
+
 @given(st.lists(st.sampled_from(BOUNDS) | st.floats(0, 1e6), max_size=20))
 def test_a_spread_is_a_histogram(values: list[float]) -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
@@ -49,6 +71,10 @@ def test_a_series_that_is_forgotten_is_no_longer_shown() -> None:
     tally = Tally("events", "Of tests.", ("pool",), registry=registry)
     tally.count(("gone",))
     tally.count(("here",))
-    tally.forget(lambda values: values[0] == "gone")
+    spread = Spread("seconds", "Of tests.", BOUNDS, ("pool",), registry=registry)
+    spread.observe(1.0, ("gone",))
+    for each in (tally, spread):
+        each.forget(lambda values: values[0] == "gone")
+    assert registry.get_sample_value("seconds_count", {"pool": "gone"}) is None
     assert registry.get_sample_value("events_total", {"pool": "gone"}) is None
     assert registry.get_sample_value("events_total", {"pool": "here"}) == 1
