@@ -9,21 +9,20 @@ from controlplane.config.addresses import split_address
 from controlplane.config.settings import Settings
 from controlplane.fleet import Fleet, Member
 from controlplane.model import NodeSession, Pool, is_pools_own, open_cluster
-from xds_server.assembly import gateway_snapshot
 from xds_server.gateway import Endpoint, Gateway, PoolCluster, Tokens
-from xds_server.snapshot import Snapshot
 
 # Fine enough to tell throughputs apart; Envoy sums up to 2**32 - 1 of a cluster.
 GREATEST_WEIGHT = 1000
 
 
-def snapshot_of(
+def gateway_of(
     fleet: Fleet, clusters: Sequence[PoolCluster], settings: Settings, tokens: Tokens | None = None
-) -> Snapshot:
-    """`clusters` are those that `pool_clusters` makes of the fleet, `tokens` what makes clients' tokens count."""
+) -> tuple[Gateway, tuple[PoolCluster, ...]]:
+    """What a snapshot is made of. `clusters` are those that `pool_clusters` makes of the fleet, `tokens` what makes
+    clients' tokens count."""
     if settings.gateway.retry_refused:
         clusters = retried(clusters, fleet)
-    return gateway_snapshot(_gateway(fleet, settings, tokens), clusters)
+    return _gateway(fleet, settings, tokens), tuple(clusters)
 
 
 def is_led_to(session: NodeSession, clusters: Iterable[PoolCluster]) -> bool:

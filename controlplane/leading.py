@@ -10,10 +10,11 @@ from collections.abc import Callable
 from contextlib import aclosing, suppress
 
 from controlplane.config.settings import Settings
-from controlplane.gateway import fills_empty_cluster, is_led_to, pool_clusters, snapshot_of
+from controlplane.gateway import fills_empty_cluster, gateway_of, is_led_to, pool_clusters
 from controlplane.model import NodeSession
 from controlplane.view import CurrentView, View
-from xds_server.gateway import PoolCluster, Tokens
+from xds_server.assembly import gateway_snapshot
+from xds_server.gateway import Gateway, PoolCluster, Tokens
 from xds_server.server import DiscoveryService
 
 HELD_SECONDS = 2.0
@@ -36,6 +37,7 @@ class Leading:
         self._discovery = discovery
         self._current = current
         self._clusters: tuple[PoolCluster, ...] = ()
+        self._told: tuple[Gateway, tuple[PoolCluster, ...]] | None = None
 
     async def tell(self, view: View) -> None:
         """Filters learn of a new cluster only when Envoys can lead to it: a request sent sooner would be refused.
@@ -45,9 +47,10 @@ class Leading:
         """
         before, led_before = self._current.value, self._clusters
         self._clusters = pool_clusters(view.fleet, before.fleet if before else None)
-        snapshot = snapshot_of(view.fleet, self._clusters, self._settings, self._tokens())
-        if self._discovery.snapshot is None or self._discovery.snapshot.version != snapshot.version:
-            self._discovery.publish(snapshot)
+        told = gateway_of(view.fleet, self._clusters, self._settings, self._tokens())
+        if told != self._told:  # most views differ from the last one in load only
+            self._discovery.publish(gateway_snapshot(*told))
+            self._told = told
         fills = fills_empty_cluster(self._clusters, led_before)
         if fills or not _clusters(view) <= _clusters(before):
             with suppress(TimeoutError):

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 from controlplane.config.settings import Settings
 from controlplane.fleet import Fleet, form_fleet
-from controlplane.gateway import fills_empty_cluster, is_led_to, pool_clusters, retried, snapshot_of
-from controlplane.model import NodeSession, NodeSpec, ServedModel
+from controlplane.gateway import fills_empty_cluster, gateway_of, is_led_to, pool_clusters, retried
+from controlplane.model import NodeLoad, NodeSession, NodeSpec, ServedModel
 from controlplane.policy.settings import ContextClass, Policy
 from headrace_protos.envoy.config.endpoint.v3 import endpoint_pb2
+from xds_server.assembly import gateway_snapshot
+from xds_server.gateway import PoolCluster
 from xds_server.resource import ResourceType
 from xds_server.snapshot import Snapshot
 
@@ -21,6 +23,10 @@ def node(name: str, port: int, *, sequences: int = 8, health_path: str = "/healt
     model = ServedModel("llama", "fp16", 8192, sequences)
     spec = NodeSpec(name, f"10.0.0.1:{port}", (model,), health_path=health_path)
     return NodeSession(f"session-{name}", spec, registered_at=0.0)
+
+
+def snapshot_of(fleet: Fleet, clusters: tuple[PoolCluster, ...], settings: Settings) -> Snapshot:
+    return gateway_snapshot(*gateway_of(fleet, clusters, settings))
 
 
 def published(fleet: Fleet, before: Fleet | None) -> Snapshot:
@@ -232,3 +238,14 @@ def test_every_cluster_has_a_route_and_the_default_pool_is_its_settled_nodes() -
     assert snapshot.inconsistencies() == ()
     routes = snapshot.resources[ResourceType.ROUTES]["pools"]
     assert {name for kind, name in routes.needs if kind is ResourceType.CLUSTER} == {POOL, OPEN}
+
+
+def test_what_envoys_are_told_does_not_change_with_the_nodes_load() -> None:
+    sessions = [node("a", 1), node("b", 2)]
+    idle = {name: NodeLoad(running=0, waiting=0, reported_at=99.0) for name in ("a", "b")}
+    busy = {name: NodeLoad(running=8, waiting=3, kv_cache_use=0.9, reported_at=99.5) for name in ("a", "b")}
+    before, after = (form_fleet(sessions, loads, POLICY, 100.0) for loads in (idle, busy))
+    assert before != after
+    assert gateway_of(before, pool_clusters(before), SETTINGS) == gateway_of(
+        after, pool_clusters(after, before), SETTINGS
+    )
