@@ -36,15 +36,11 @@ FINISH_REASON_KEY = "finish_reason"
 ERROR_TYPE_KEY = "error_type"
 ERROR_CODE_KEY = "error_code"
 ERROR_MESSAGE_KEY = "error_message"
-_TOKEN_KEYS = (
-    PROMPT_TOKENS_KEY,
-    COMPLETION_TOKENS_KEY,
-    READ_TOKENS_KEY,
-    CACHED_TOKENS_KEY,
-    PREDICTED_TOKENS_KEY,
+_TOKEN_KEYS = frozenset(
+    {PROMPT_TOKENS_KEY, COMPLETION_TOKENS_KEY, READ_TOKENS_KEY, CACHED_TOKENS_KEY, PREDICTED_TOKENS_KEY}
 )
 
-_READ_KEYS = frozenset({*_TOKEN_KEYS, FINISH_REASON_KEY, ERROR_TYPE_KEY, ERROR_CODE_KEY, ERROR_MESSAGE_KEY})
+_READ_KEYS = _TOKEN_KEYS | {FINISH_REASON_KEY, ERROR_TYPE_KEY, ERROR_CODE_KEY, ERROR_MESSAGE_KEY}
 _MADE = re.compile(r"([\w-]{1,40}) (\d{1,9}) (\d{1,9})", re.ASCII)
 
 # What the access log has beside its own times: until the first byte of the answer's body, in microseconds.
@@ -119,8 +115,9 @@ def _take_answer(
 
 def _take_usage(usage: Struct, outcome: decision_pb2.Outcome) -> None:
     """The tokens that the engine counted, and how the answer ended; usage, where it is, before llama.cpp's timings."""
-    told = {key: value for key, value in usage.fields.items() if key in _READ_KEYS}
-    tokens = {key: _tokens(told[key]) for key in _TOKEN_KEYS if key in told}
+    fields = usage.fields
+    told = {key: fields[key] for key in fields if key in _READ_KEYS}
+    tokens = {key: _tokens(value) for key, value in told.items() if key in _TOKEN_KEYS}
     outcome.usage_unreadable = None in tokens.values()
     prompt_tokens = tokens.get(PROMPT_TOKENS_KEY)
     if PROMPT_TOKENS_KEY not in tokens:
@@ -147,15 +144,17 @@ def _take_number(metadata: Struct, recorded: decision_pb2.RecordedDecision) -> N
 
 def _take_decision(metadata: Struct, recorded: decision_pb2.RecordedDecision) -> bool:
     """Whether there is one that can be read."""
-    if DECISION_KEY not in metadata.fields:
+    fields = metadata.fields
+    if DECISION_KEY not in fields:
         return False
+    decision = recorded.decision
     try:
         # Base64, by msgspec, which is quicker than Python's own.
-        recorded.decision.MergeFromString(msgspec.convert(metadata.fields[DECISION_KEY].string_value, bytes))
+        decision.MergeFromString(msgspec.convert(fields[DECISION_KEY].string_value, bytes))
     except (msgspec.ValidationError, DecodeError):
         recorded.ClearField("decision")
         return False
-    recorded.decision.SetInParent()
+    decision.SetInParent()
     return True
 
 

@@ -32,10 +32,10 @@ def misroute(decision: decision_pb2.Decision, outcome: decision_pb2.Outcome) -> 
     Engines hold a context for prompt and output of each answer. A client's cap counts whole, since they refuse a
     request whose cap does not fit. Without one they give what the context has left; an answer that fills it was cut.
     """
-    contexts = decision.contexts
     if was_retried(decision, outcome):
         return _of_retried(decision, outcome)
-    if not outcome.upstream or not (contexts.smaller or contexts.larger):
+    contexts = decision.contexts
+    if not (contexts.smaller or contexts.larger) or not outcome.upstream:
         return None
     return _of_first_try(decision, outcome)
 
@@ -55,8 +55,8 @@ def _of_first_try(decision: decision_pb2.Decision, outcome: decision_pb2.Outcome
 
 def was_retried(decision: decision_pb2.Decision, outcome: decision_pb2.Outcome) -> bool:
     """Whether another pool than the chosen one has answered."""
-    served_by = outcome.cluster.partition("@")[0]
-    return bool(decision.pool and outcome.upstream) and served_by != decision.pool
+    pool, cluster = decision.pool, outcome.cluster
+    return pool != cluster and bool(pool and outcome.upstream) and cluster.partition("@")[0] != pool
 
 
 def _of_retried(decision: decision_pb2.Decision, outcome: decision_pb2.Outcome) -> Misroute:
