@@ -121,11 +121,16 @@ def contradicted(
 ) -> Mapping[int, tuple[float, ...]]:
     """The coefficients of those groups that have some of their own, since the common ones are too far from them."""
     own = {}
+    known = [value - prior for value, prior in zip(common, PRIOR_COEFFICIENTS, strict=True)]
     for group, sums in groups.items():
-        if len(groups) > 1 and sums.weight >= _OWN_SAMPLES:
-            alone = taught([sums], elsewhere, rules)
-            if sums.distance(common, alone) > rules.agreement:
-                own[group] = alone
+        if len(groups) == 1 or sums.weight < _OWN_SAMPLES:
+            continue
+        # What fits its samples this well is not twice as far from what they teach, which would take longer to find out.
+        if sums.mean_square(known) <= (rules.agreement / 2) ** 2:
+            continue
+        alone = taught([sums], elsewhere, rules)
+        if sums.distance(common, alone) > rules.agreement:
+            own[group] = alone
     return MappingProxyType(own)
 
 
