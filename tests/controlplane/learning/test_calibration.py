@@ -217,7 +217,9 @@ def test_all_others_together_move_nobody_by_more_than_the_agreement(
         report(number=5000 + number, tenant=TENANTS[1 + number % tenants], factor=theirs) for number in range(count)
     ]
     if count % 2:  # text whose tokens depend on what there is little of in mine
-        others = [replace(one, features=structs.replace(one.features, messages=50 * one.features.messages)) for one in others]
+        others = [
+            replace(one, features=structs.replace(one.features, messages=50 * one.features.messages)) for one in others
+        ]
     before = calibrate(merge([folded(mine)], 2000.0), RULES)
     after = calibrate(merge([folded([*mine, *others])], 2000.0), RULES)
     moved = shift(before, after, [one.features for one in mine], group_of(TENANTS[0]))
