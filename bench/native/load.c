@@ -143,7 +143,7 @@ static void lost(struct connection *c) {
 
 static void write_on(struct connection *c) {
     while (c->written < c->request->length) {
-        ssize_t n = write(c->fd, c->request->data + c->written, c->request->length - c->written);
+        ssize_t n = send(c->fd, c->request->data + c->written, c->request->length - c->written, MSG_NOSIGNAL);
         if (n < 0 && errno == EAGAIN) {
             watch(c, EPOLL_CTL_MOD, true);
             return;
