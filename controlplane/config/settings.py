@@ -205,7 +205,7 @@ class ExtProcSettings:
     metrics: ListenAddress = "127.0.0.1:9091"
     advertise: tuple[DialOrUnixAddress, ...] = ()
     workers: Annotated[int, Ge(1), Le(256)] | None = None
-    transport: Literal["h2", "grpc"] = "grpc"
+    transport: Literal["h2", "grpc"] = "h2"
     session_store: SessionStoreSettings = SessionStoreSettings()
     key_secret_file: FileName | None = None
     engine_key_file: FileName | None = None
