@@ -1,7 +1,7 @@
 """How many more requests this worker may send where: its share of each room, less what it has sent since. No I/O.
 
 Nothing known is no limit: of a cluster that no room names, of a room whose share is not known, and of one whose nodes
-reported too long ago.
+reported too long ago. A room that was short when the news of it stopped is known for a while longer, by its refill.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from controlplane.fleet import FRESH_SECONDS
+from ext_proc.refill import Refill
 
 # What was sent so shortly before the nodes reported may not have reached them yet, so that it counts as sent since.
 ON_THE_WAY_SECONDS = 0.1
@@ -39,17 +40,37 @@ class _Room:
     free: int | None = None
     reported: float = -math.inf
     sent: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_SENT))
+    refill: Refill = field(default_factory=Refill)
 
     def take(self, share: Share, now: float) -> None:
+        """A share that is not known is no news of a room that was short: its nodes have not reported to a control plane
+        that has just started, or cannot while etcd is away."""
+        if share.free is None:
+            if not self.refill.is_known:
+                self.free = None
+            return
+        used_up = self.free is not None and self.free - len(self.sent) < 1
         self.free = share.free
         self.reported = now - share.age
         while self.sent and self.sent[0] < self.reported - ON_THE_WAY_SECONDS:
             self.sent.popleft()
+        self.refill.heard(now, used_up=used_up, left=self.free - len(self.sent))
 
     def left(self, now: float) -> float:
-        if self.free is None or now - self.reported > FRESH_SECONDS:
+        if self.free is None:
             return math.inf
-        return self.free - len(self.sent)
+        balance = self.free - len(self.sent)
+        if (left := self.refill.left(now, balance)) is not None:
+            return left
+        return balance if now - self.reported <= FRESH_SECONDS else math.inf
+
+    def spend(self, at: float) -> None:
+        self.sent.append(at)
+        self.refill.spent(at)
+
+    def refund(self, at: float, now: float) -> None:
+        self.sent.remove(at)
+        self.refill.spent(now, -1)
 
 
 class Spent(Struct, frozen=True, gc=False):
@@ -83,12 +104,6 @@ class Credits:
         self._rooms = rooms
         self._exhausted = {cluster for cluster in self._by_cluster if self._left(cluster, now) < 1}
 
-    def forget(self) -> None:
-        """Nothing is known any more but what was sent."""
-        for room in self._rooms.values():
-            room.free = None
-        self._exhausted.clear()
-
     @property
     def are_left_everywhere(self) -> bool:
         """Whether every cluster has one, which costs no look at each; no may be wrong."""
@@ -112,15 +127,16 @@ class Credits:
         if rooms is None:
             return Spent(cluster, None, now)
         room = rooms[0] if len(rooms) == 1 else max(rooms, key=lambda room: room.left(now))
-        room.sent.append(now)
+        room.spend(now)
         self._look_at(room, now)
         return Spent(cluster, room, now)
 
     def refund(self, spent: Spent) -> None:
         """The request was not sent after all."""
         if spent.room is not None and spent.at in spent.room.sent:
-            spent.room.sent.remove(spent.at)
-            self._look_at(spent.room, self._clock())
+            now = self._clock()
+            spent.room.refund(spent.at, now)
+            self._look_at(spent.room, now)
 
     def _left(self, cluster: str, now: float) -> float:
         rooms = self._by_cluster.get(cluster)

@@ -9,7 +9,7 @@ One who is held waits for the pressure to fall and has no claim on room; nobody 
 Who would wait longer than he may is refused before he has: he can go elsewhere at once, and whoever is let wait is
 likely to be served while that still is of use.
 
-When nothing limits a cluster any more, as when no control plane is heard, all who wait for it go on, in order.
+When nothing limits a cluster any more, as when no control plane is heard for long, all who wait for it go on, in order.
 """
 
 from __future__ import annotations

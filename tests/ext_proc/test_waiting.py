@@ -181,7 +181,7 @@ async def test_when_nothing_is_known_any_more_all_go_on_in_order() -> None:
     async with room(a=0, b=0) as made:
         for name in "1234":
             await made.send(name, A if name in "13" else B)
-        made.credits.forget()
+        made.credits.take([])
         made.line.serve()
         await until(lambda: made.names == ["1", "2", "3", "4"])
 
@@ -267,7 +267,7 @@ async def _play(steps: list[tuple[str, object]]) -> None:
             case _:
                 await asyncio.sleep(0)
         assert len(made.went) <= sum(shipped)
-    made.credits.forget()
+    made.credits.take([])
     made.line.serve()
     await asyncio.gather(*made.tasks, return_exceptions=True)
     assert len(made.line) == 0
