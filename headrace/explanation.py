@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.markup import escape
 
+from controlplane.policy.access import KEYS_UNCHECKED
 from controlplane.policy.select import SCORES
 from headrace.columns import Column, show
 from headrace.console import console, plain_table, print_table
@@ -23,6 +24,8 @@ def show_explanation(decision: decision_pb2.Decision, weights: Mapping[str, floa
     out.print(f"why: {escape(', '.join(decision.reasons))}")
     if decision.HasField("refusal"):
         out.print(f"[red]{decision.refusal.status} {decision.refusal.code}[/]: {escape(decision.refusal.message)}")
+        if decision.refusal.code == KEYS_UNCHECKED:
+            out.print("explain has no key secret, and the filter has one: ask as a tenant by --tenant NAME")
     if decision.HasField("pressure"):
         out.print(f"pressure: {pressure(decision)}")
     if decision.asked_model:

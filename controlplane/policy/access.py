@@ -26,6 +26,9 @@ PEER = "x-headrace-peer"
 # How keys of ours begin, so that one that counts no more is told from a credential that is meant for the engine.
 KEY_PREFIX = "hr-"
 
+# The code of the error where a key would have to be checked and there is no secret for it.
+KEYS_UNCHECKED = "keys_unchecked"
+
 # A key is told from others by the beginning of its digest, from which no key can be found.
 KEY_ID_CHARS = 12
 
@@ -146,4 +149,4 @@ def _unproven(shown: bool) -> Refusal:
 
 def _no_key_can_be_checked() -> Refusal:
     message = "API keys cannot be checked here: the router has no key secret. This is a fault of its configuration."
-    return Refusal(503, "server_error", "keys_unchecked", message)
+    return Refusal(503, "server_error", KEYS_UNCHECKED, message)

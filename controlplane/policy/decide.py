@@ -271,7 +271,9 @@ def _question(case: _Case, offer: Offer, read: _Read | None, *, governed: bool) 
 
 
 def _fallen_back(case: _Case, by: Governing, model: str) -> Decision | None:
-    """The decision to have another model serve a request; None where it cannot."""
+    """The decision to have another model serve a request; None where it cannot.
+
+    A pin is to a tier of the model asked for, and says nothing of another one (docs/qos.md)."""
     offer = case.table.offer_of(by.rules.fallback_model or "", case.ask.tenant)
     if offer is None or offer.model == model:
         return None

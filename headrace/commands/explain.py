@@ -16,6 +16,7 @@ from controlplane.fleet import form_fleet
 from controlplane.learning.rooms import RoomWatch, free_of
 from controlplane.messages import decision_message
 from controlplane.model import FormatTier, HttpRequest
+from controlplane.policy.access import CLAIMED
 from controlplane.policy.explain import explain_request
 from controlplane.policy.table import compile_table
 from controlplane.registry.fleet_file import load_fleet
@@ -47,13 +48,18 @@ def explain(
         FormatTier | None,
         typer.Option(help="Decide as for a session that is pinned to this tier; sessions are not looked up."),
     ] = None,
+    tenant: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Decide as for this tenant; API keys and tokens are not checked here."),
+    ] = None,
     config: ConfigFile = None,
     control_plane: ControlPlaneAddress = None,
     token_file: TokenFile = None,
     json: AsJson = False,
 ) -> None:
     """Show what would be decided about a request, and why; nothing is sent to any engine."""
-    request = HttpRequest("POST", path, read_headers(header), _read_body(body))
+    headers = read_headers(header) | ({CLAIMED: tenant} if tenant is not None else {})
+    request = HttpRequest("POST", path, headers, _read_body(body))
     if fleet is not None:
         policy = read_settings(config).policy
         now = time.time()

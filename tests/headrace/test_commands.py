@@ -153,6 +153,20 @@ def test_a_request_is_explained_as_of_a_pinned_session(run: Run, fleet: Path) ->
     assert run("explain", "--fleet", fleet, "--pinned", "int4", stdin=STORY).status == 2
 
 
+def test_a_request_is_explained_as_of_a_tenant_whose_key_cannot_be_checked_here(
+    run: Run, fleet: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"ext_proc: {{key_secret_file: {tmp_path / 'secret'}}}\n"
+        "policy: {tenants: {required: true, known: [{name: acme, qos_tier: guaranteed, keys: ['" + "a" * 64 + "']}]}}\n"
+    )
+    asked = ("explain", "--fleet", fleet, "-c", config, "-H", "Authorization: Bearer hr-1")
+    assert "ask as a tenant by --tenant NAME" in run(*asked, stdin=STORY).out
+    decision = json.loads(run(*asked, "--tenant", "acme", "--json", stdin=STORY).out)
+    assert (decision["tenant"], decision["qos_tier"], decision["pool"]) == ("name:acme", "guaranteed", QUANTIZED)
+
+
 @pytest.mark.parametrize("body", [b"{", b"", b"[1]", b"\xff\xfe"])
 def test_a_bad_body_is_explained_as_the_refusal_that_it_gets(run: Run, fleet: Path, body: bytes) -> None:
     ended = run("explain", "--fleet", fleet, stdin=body)

@@ -207,6 +207,13 @@ def test_what_falls_back_says_nothing_of_its_session() -> None:
     assert pin_of(decide(ask, table(make_pool("quantized"), qos=qos), None), made) is not None
 
 
+def test_a_pin_to_a_tier_of_the_model_asked_for_does_not_bind_the_one_that_stands_in() -> None:
+    qos = for_tier(STANDARD, when_elevated=Measure.FALLBACK, fallback_model="small")
+    made = table(pressed(make_pool("quantized"), standard=ELEVATED), SMALL, qos=qos)  # which has a full pool only
+    decision = decide(structs.replace(asked(made, STANDARD), session="s"), made, Pin(FormatTier.QUANTIZED))
+    assert (decision.action, decision.pool, decision.pinned) == (Action.FALLBACK, SMALL, None)
+
+
 @pytest.mark.parametrize(
     ("small", "state", "action"),
     [
