@@ -18,6 +18,7 @@ from controlplane.policy.qos import Mode, QosRules
 from controlplane.policy.settings import WaitingRules
 from ext_proc import waiting
 from ext_proc.credits import Credits, Share
+from ext_proc.refill import QUIET_SECONDS
 from ext_proc.turns import Claim
 from ext_proc.waiting import Line
 from support.filter import Decided, cancelled, new_line, not_extended
@@ -315,6 +316,26 @@ async def test_the_better_tier_goes_first_whoever_came_first() -> None:
             made.ship(a=count)
             await until(lambda count=count: len(made.went) == count)  # type: ignore[misc]
         assert made.names == list(QosTier)
+
+
+async def test_while_no_news_comes_the_better_tier_goes_first_at_the_pace_of_before() -> None:
+    now = [1000.0]
+    made = Room(credits=Credits(lambda: now[0]))
+    made.line.configure(WaitingRules(), GOVERNED)
+    for _ in range(20):
+        now[0] += 1.0
+        made.ship(a=1)
+        made.credits.spend(A)  # one a second, as long as there is news
+    for tier in reversed(QosTier):
+        await join(made, tier, tier)
+    for count in (1, 2, 3):
+        made.line.serve()
+        await asyncio.sleep(0)
+        assert len(made.went) == count - 1
+        now[0] += 1.0 if count > 1 else QUIET_SECONDS + 0.01
+        made.line.serve()
+        await until(lambda count=count: len(made.went) == count)  # type: ignore[misc]
+    assert made.names == list(QosTier)
 
 
 async def test_each_tier_has_bounds_of_its_own() -> None:
