@@ -28,7 +28,7 @@ from ext_proc.waiting import Line
 _log = logging.getLogger(__name__)
 
 STOP_SECONDS = 5.0
-# How often those who wait may go on while no news comes; it brings them on ten times a second.
+# How often those who wait are let go on while no news comes that would do it.
 TICK_SECONDS = 0.2
 
 
