@@ -20,7 +20,8 @@ MODEL = "test-model"
 FULL, QUANTIZED = f"{MODEL}/full/short/on_demand", f"{MODEL}/quantized/short/on_demand"
 CODE = {"model": MODEL, "temperature": 0, "messages": [{"role": "user", "content": "Write Python code."}]}
 STORY = {"model": MODEL, "temperature": 0.9, "messages": [{"role": "user", "content": "Tell a story of a dragon."}]}
-SOON = "policy: {composition: {minimum_requests: 8}}\n"
+# As many as the test sends: nothing is said before the ledger has all of them.
+SOON = "policy: {composition: {minimum_requests: 10}}\n"
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
