@@ -15,7 +15,7 @@ from xds_server.stream import Acknowledged, DeltaStream, ProtocolError, Rejected
 
 CDS, EDS, LDS, RDS = ResourceType
 GATEWAY = Gateway(ext_proc=("127.0.0.1:1",))
-FILTER = "headrace-ext-proc"
+OURS = ("headrace-ext-proc", "headrace-usage-log")
 
 
 def pool(name: str, *last_bytes: int, health_path: str | None = "/health") -> PoolCluster:
@@ -97,13 +97,13 @@ class Client:
 def test_a_first_request_without_names_subscribes_to_all_clusters():
     client = Client(snapshot(pool("a"), pool("b")))
     client.ask(CDS)
-    assert client.next() == (CDS, [FILTER, "a", "b"], [])
+    assert client.next() == (CDS, [*OURS, "a", "b"], [])
 
 
 def test_a_star_subscribes_to_all_and_its_unsubscription_ends_that():
     client = Client(snapshot(pool("a")))
     client.ask(CDS, ["*"])
-    assert client.next() == (CDS, [FILTER, "a"], [])
+    assert client.next() == (CDS, [*OURS, "a"], [])
     client.ack()
     client.ask(CDS, unsubscribe=["*"])
     client.published = snapshot(pool("a"), pool("b"))
@@ -249,7 +249,7 @@ def test_an_acknowledgement_names_what_is_held_now():
     client = Client(snapshot(pool("a")))
     client.ask(CDS)
     client.next()
-    assert client.ack() == Acknowledged(CDS, (FILTER, "a"))
+    assert client.ack() == Acknowledged(CDS, (*OURS, "a"))
 
 
 def test_a_nonce_of_another_response_says_nothing():
