@@ -104,12 +104,14 @@ async def test_what_the_engine_counts_changes_the_pool_of_a_borderline_request(s
         await send(system, {**whole, "stream": True, "stream_options": {"include_usage": True}})
 
     async def is_learned() -> httpx.Response | None:
+        """By both forms, since what a few answers less had taught may have held the next one back."""
         answer = await send(system, chat(BORDERLINE), **{"x-headrace-debug": "1"})
-        return answer if json.loads(answer.headers["x-headrace-decision"])["samples"] >= 20 else None
+        learned = json.loads(answer.headers["x-headrace-decision"])["samples"] >= 20
+        return answer if learned and await pools_of_borderline(system) == {SHORT} else None
 
     after: httpx.Response = await until(is_learned, 20.0)
     debug = json.loads(after.headers["x-headrace-decision"])
-    assert await pools_of_borderline(system) == {after.headers["x-headrace-pool"]} == {SHORT}
+    assert after.headers["x-headrace-pool"] == SHORT
     assert debug["rests_on"] == "learned"
     assert debug["likely_prompt_tokens"] == pytest.approx(BORDERLINE / BYTES_PER_TOKEN, rel=0.08)
     assert await usage(system, "learned", streamed=True) == 20

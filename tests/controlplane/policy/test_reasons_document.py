@@ -22,14 +22,23 @@ def rows(heading: str) -> list[str]:
 
 
 def codes_in_the_source() -> Iterator[str]:
-    """Of each `Refusal(status, type, code, ...)`."""
+    """Of each `Refusal(status, type, code, ...)`, whose code stands there or has a name in its file."""
     for folder in ("controlplane", "envoy/ext_proc"):
         for file in (ROOT / folder).rglob("*.py"):
-            for call in ast.walk(ast.parse(file.read_text())):
+            tree = ast.parse(file.read_text())
+            named = {
+                target.id: line.value
+                for line in tree.body
+                if isinstance(line, ast.Assign)
+                for target in line.targets
+                if isinstance(target, ast.Name)
+            }
+            for call in ast.walk(tree):
                 if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Refusal":
                     code = call.args[2]
-                    assert isinstance(code, ast.Constant), f"{file}:{call.lineno} has a code that cannot be told"
-                    yield str(code.value)
+                    value = named.get(code.id) if isinstance(code, ast.Name) else code
+                    assert isinstance(value, ast.Constant), f"{file}:{call.lineno} has a code that cannot be told"
+                    yield str(value.value)
 
 
 def test_every_reason_has_its_row() -> None:
