@@ -56,20 +56,21 @@ class RedisConnection:
 
     async def ask(self, *command: bytes) -> Reply:
         """The answer to a command."""
-        if self.lost is not None:
-            raise ConnectionError("the connection is lost") from self.lost
         return await self._send(command)
 
-    def tell(self, *command: bytes) -> None:
-        """Sends a command whose answer is for nobody."""
-        if self.lost is None:
+    def tell(self, *command: bytes) -> bool:
+        """Sends a command whose answer is for nobody; whether it could be sent."""
+        try:
             self._send(command).cancel()
+        except ConnectionError:
+            return False
+        return True
 
     async def begin(self, commands: Iterable[tuple[bytes, ...]]) -> Refused | None:
         """Sends commands one by one, to the first one that is refused. A connection that fails meanwhile is ended."""
         try:
             for command in commands:
-                self._writer.write(_packed(command))
+                self._write(command)
                 answer = await self._answer(await self._reader.readuntil(b"\r\n"))
                 if isinstance(answer, Refused):
                     return answer
@@ -113,10 +114,17 @@ class RedisConnection:
         self._asked.clear()
 
     def _send(self, command: tuple[bytes, ...]) -> asyncio.Future[Reply]:
+        self._write(command)
         asked: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._asked.append(asked)
-        self._writer.write(_packed(command))
         return asked
+
+    def _write(self, command: tuple[bytes, ...]) -> None:
+        """Raises ConnectionError. A transport is closed some moments before whoever reads hears of it: to write to it
+        then is nothing to asyncio's, and a RuntimeError to uvloop's."""
+        if self.lost is not None or self._writer.is_closing():
+            raise ConnectionError("the connection is lost") from self.lost
+        self._writer.write(_packed(command))
 
     def _deliver(self, answer: Reply) -> None:
         if not self._asked:

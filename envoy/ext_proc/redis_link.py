@@ -73,10 +73,7 @@ class RedisLink:
 
     def tell(self, *command: bytes) -> bool:
         """Sends a command whose answer is for nobody; whether there is a connection for it."""
-        if self._connection is None:
-            return False
-        self._connection.tell(*command)
-        return True
+        return self._connection is not None and self._connection.tell(*command)
 
     def refused(self, refused: Refused) -> UnavailableError:
         """What to raise of a command that the server ought to carry out; the connection is ended."""
