@@ -169,10 +169,11 @@ async def failures(world: World) -> Counter[str]:
     )
 
 
-def row(came: Sequence[Came]) -> str:
+def row(came: Sequence[Came], ended: Sequence[Came]) -> str:
+    """What became of those that were sent, and who failed of those that ended, in one time."""
     best = [each for each in came if each.due.kind == QosTier.GUARANTEED]
     judged = [each for each in best if each.status != 429]
-    failed = Counter(each.status for each in came if each.status not in {200, 429})
+    failed = Counter(f"{each.status} {each.due.kind}" for each in ended if each.status not in {200, 429})
     served = sum(each.status == 200 for each in came)
     return (
         f"{len(came)} asked, {served} served, failed {dict(failed) or 'none'}; guaranteed: "
@@ -213,11 +214,13 @@ async def run(due: Sequence[Due], killing: Killing) -> None:
 
 
 def report(came: Sequence[Came], killing: Killing) -> None:
-    """By what was killed last when they were sent."""
+    """By what was killed last: when they were sent, or of those that failed, when they did. Who has waited in a worker
+    for some seconds fails when it is killed, and was sent when something else had been."""
     for name in ("nothing", *killing.kills):
         counted = [each for each in came if killing.phase(each.due.at) == name]
+        ended = [each for each in came if killing.phase(each.due.at + each.whole) == name]
         recovered = f"; all well after {killing.recovered[name]:.1f} s" if name in killing.recovered else ""
-        print(f"{name} killed: {row(counted)}{recovered}", flush=True)
+        print(f"{name} killed: {row(counted, ended)}{recovered}", flush=True)
 
 
 def main() -> None:
