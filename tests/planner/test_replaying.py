@@ -161,6 +161,7 @@ REJECTED = Fate(Action.REJECT, "")
 
 
 def test_a_lower_limit_rejects_who_was_passed_and_a_higher_one_passes_who_was_rejected() -> None:
+    """Facts row: its own gaps (limits that were never held against recorded traffic)."""
     lower = for_tier(QosTier.BEST_EFFORT, critical_at=Limits(0.4))
     found = one(recorded(ask_of(QosTier.BEST_EFFORT), busy(0.5)), lower)
     assert (found.was, found.now, found.standing) == (PASSED, REJECTED, Standing.CERTAIN)

@@ -119,7 +119,10 @@ def test_all_signals_missing_passes_everybody() -> None:
 
 
 def test_facts_stages_are_apart_a_tier_means_another_action_and_an_action_no_other_place() -> None:
-    """Evaluation, tenant policy, action, routing: each is what it is whatever the others say."""
+    """Evaluation, tenant policy, action, routing: each is what it is whatever the others say.
+
+    Facts row: its own gaps (a tenant's policy without effect).
+    """
     pool, spot = pressed(standard=ELEVATED, best_effort=ELEVATED), make_pool(capacity="spot")
     lenient = for_tier(STANDARD, when_elevated=Measure.PASS)
     for qos, action in ((GOVERNED, Action.DEGRADE), (lenient, Action.PASS)):

@@ -29,6 +29,7 @@ def not_counted(cause: Cause) -> Judged:
 
 
 def test_facts_sla_targets_are_settings_of_each_tier_and_a_better_tier_is_promised_more() -> None:
+    """Facts row: its own gaps (targets that cannot be set)."""
     rules = SlaRules()
     tiers = [rules.of(tier) for tier in QosTier]
     assert [target.first_token_ms for target in tiers] == [2000, 5000, 30_000]
