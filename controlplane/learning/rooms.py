@@ -52,9 +52,11 @@ class _Finished:
     at: float = 0.0
 
     def add(self, at: float) -> None:
+        """One that is told of late, as by an Envoy that could not tell, counts for what it would by now."""
         self.ends.append(at)
-        self.decayed = self._decayed_at(at) + 1.0
-        self.at = max(at, self.at)
+        latest = max(at, self.at)
+        self.decayed = self._decayed_at(latest) + math.exp((at - latest) / RATE_SECONDS)
+        self.at = latest
 
     def since(self, report: float) -> int:
         self.ends = deque((end for end in self.ends if end > report), maxlen=MOST_FINISHED)

@@ -109,6 +109,17 @@ def test_what_finishes_tops_the_room_up_until_the_next_report_has_it() -> None:
     assert rooms((session, load(100, age=-0.4)), watch=watch, now=NOW + 0.6) == {(FULL,): 0}
 
 
+def test_ends_that_are_told_of_late_say_little_of_how_fast_the_node_is_now() -> None:
+    """As by an Envoy that has kept them while there was no control plane."""
+    watch = RoomWatch()
+    busy = (node(1, "fp16"), load(4))
+    assert rooms(busy, watch=watch) == {(FULL,): 0}
+    watch.request_finished("10.0.0.1:8000", NOW - 0.1)
+    for _ in range(100):
+        watch.request_finished("10.0.0.1:8000", NOW - 30)
+    assert rooms(busy, watch=watch) == {(FULL,): 0}
+
+
 def test_as_much_waits_in_the_engine_as_it_finishes_until_more_can_come() -> None:
     watch, session = RoomWatch(), node(1, "fp16", sequences=100)
     rooms((session, load(100)), watch=watch)
