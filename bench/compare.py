@@ -1,21 +1,23 @@
 """Headrace beside plain Envoy and other routers, before the same engines, in turns; writes docs/benchmarks.md.
 
-    python bench/compare.py [--rounds 5] [--scenarios REGEX] [--contestants REGEX] [--report]
+    python bench/compare.py [--rounds 5] [--scenarios NAME ...] [--contestants NAME ...] [--seconds S] [--report]
 
 The other routers are installed from PyPI into environments of their own. All of it, load generator and engines too,
-shares this machine, so that ratios mean more than what anything does in a second. Takes about 40 minutes; scenarios
-that are left out keep the results of an earlier run.
+shares this machine, so that ratios mean more than what anything does in a second. All takes about 40 minutes. On a
+machine that is quiet for less, ask for a part, and for the others later: what is measured is kept in bench/measured,
+scenario by scenario, and what a later go leaves out is told of an earlier one, with its date. Plain Envoy takes part in
+every go.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import re
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -31,16 +33,19 @@ from building import built
 from contestants import CONTESTANTS
 from loading import Measured, measure
 from peers.contestant import Contestant, Engines, Running, free_port, program
-from results import Result
+from peers.plain_envoy import PLAIN_ENVOY
+from results import Go, Run
 from rounds import BUSIEST, run_rounds
 from scenarios import GAP_MS, SCENARIOS, TOKENS, Scenario
 
+CHECKOUT = Path(__file__).resolve().parents[1]
 CONTROL = Scenario("control", SMALL, seconds=0.5, warm_up=0.1)
 
 
 async def compare(
     contestants: Sequence[Contestant], scenarios: Sequence[Scenario], rounds: int, patience: float
 ) -> None:
+    go = Go(time.strftime("%Y-%m-%d %H:%M", time.gmtime()), _commit(), machine.description())
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-bench-")))
         bodies = write_bodies(folder / "bodies")
@@ -48,7 +53,7 @@ async def compare(
         running: dict[str, Running] = {}
         for contestant in contestants:
             print(f"starting {contestant.name} ...", flush=True)
-            (place := folder / re.sub(r"\W+", "-", contestant.name)).mkdir()
+            (place := folder / contestant.key).mkdir()
             running[contestant.name] = await stack.enter_async_context(contestant.start(engines, place))
 
         def ours() -> set[int]:
@@ -73,7 +78,17 @@ async def compare(
             print(f"{scenario.name}:", flush=True)
             turns = [partial(turn, each, scenario) for each in contestants if each.most_rate >= (scenario.rate or 0)]
             done = await run_rounds(rounds, turns, control, quiet, partial(print, flush=True))
-            results.keep(Result(scenario, machine.description(), time.strftime("%Y-%m-%d", time.gmtime()), tuple(done)))
+            results.keep(Run(scenario, go, tuple(done)))
+
+
+def _commit() -> str:
+    """The checkout's, with a `+` if its programs were changed since; empty without git."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=CHECKOUT, capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs", ":!bench/measured")
+    return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
 
 
 async def _start_engines(stack: AsyncExitStack, folder: Path) -> tuple[Engines, list[int]]:
@@ -90,19 +105,27 @@ async def _start_engines(stack: AsyncExitStack, folder: Path) -> tuple[Engines, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--scenarios", default="", help="a regular expression that their names have")
-    parser.add_argument("--contestants", default="", help="a regular expression that their names have")
+    _add_choice(parser, "--scenarios", {each.key: each for each in SCENARIOS})
+    _add_choice(parser, "--contestants", {each.key: each for each in CONTESTANTS})
     parser.add_argument("--seconds", type=float, help="of each turn; by default 3 to 8")
     parser.add_argument("--patience", type=float, default=60.0, help="seconds to wait for a quiet machine, each time")
     parser.add_argument("--report", action="store_true", help="write the report of what was measured before")
     given = parser.parse_args()
-    if not given.report:
-        contestants = [each for each in CONTESTANTS if re.search(given.contestants, each.name)]
-        scenarios = [each for each in SCENARIOS if re.search(given.scenarios, each.name)]
-        if given.seconds:
-            scenarios = [replace(each, seconds=given.seconds) for each in scenarios]
-        asyncio.run(compare(contestants, scenarios, given.rounds, given.patience))
-    report.write()
+    try:
+        if not given.report:
+            contestants = [each for each in CONTESTANTS if each is PLAIN_ENVOY or each.key in given.contestants]
+            scenarios = [each for each in SCENARIOS if each.key in given.scenarios]
+            if given.seconds:
+                scenarios = [replace(each, seconds=given.seconds) for each in scenarios]
+            asyncio.run(compare(contestants, scenarios, given.rounds, given.patience))
+    finally:
+        report.write()  # an end before the last scenario leaves what was measured
+
+
+def _add_choice(parser: argparse.ArgumentParser, flag: str, names: Mapping[str, object]) -> None:
+    """Of some of these; by default all."""
+    said = f"some of: {', '.join(names)}"
+    parser.add_argument(flag, nargs="+", default=[*names], choices=names, metavar="NAME", help=said)
 
 
 if __name__ == "__main__":

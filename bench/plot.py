@@ -34,7 +34,8 @@ def draw(results: Mapping[str, Result], to: Path) -> None:
 def _bars(axes: Axes, most: Mapping[str, Result]) -> None:
     width = 0.8 / len(_SHOWN)
     for number, (name, colour) in enumerate(zip(_SHOWN, _COLOURS, strict=False)):
-        ratios = [result.ratio(name, PLAIN_ENVOY.name) or 0.0 for result in most.values()]
+        runs = [result.run_of(name, PLAIN_ENVOY.name) for result in most.values()]
+        ratios = [(run.ratio(name, PLAIN_ENVOY.name) if run else None) or 0.0 for run in runs]
         at = [place + (number - (len(_SHOWN) - 1) / 2) * width for place in range(len(most))]
         axes.bar(at, ratios, width, color=colour, label=name)
     axes.set_xticks(range(len(most)), list(most))
@@ -45,12 +46,12 @@ def _bars(axes: Axes, most: Mapping[str, Result]) -> None:
 
 
 def _added(axes: Axes, result: Result) -> None:
-    names = [name for name in _SHOWN if name in result.contestants]
+    runs = {name: run for name in _SHOWN if (run := result.run_of(name, PLAIN_ENVOY.name))}
     for share, colour, said in ((0.5, _COLOURS[0], "P50"), (0.99, _COLOURS[2], "P99")):
-        added = [result.added(name, PLAIN_ENVOY.name, "whole", share) or 0.0 for name in names]
-        at = [place + (0.2 if share > 0.5 else -0.2) for place in range(len(names))]
+        added = [run.added(name, PLAIN_ENVOY.name, "whole", share) or 0.0 for name, run in runs.items()]
+        at = [place + (0.2 if share > 0.5 else -0.2) for place in range(len(runs))]
         axes.barh(at, added, 0.4, color=colour, label=said)
-    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.set_yticks(range(len(runs)), list(runs), fontsize=8)
     axes.invert_yaxis()
     axes.axvline(0.0, color="black", linewidth=0.8)
     axes.set_xlabel("milliseconds more than plain Envoy")

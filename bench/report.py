@@ -11,7 +11,7 @@ from contestants import CONTESTANTS
 from loading import QUANTILES
 from peers.direct import DIRECT
 from peers.plain_envoy import PLAIN_ENVOY
-from results import Result, Times, kept
+from results import Go, Result, Run, Times, kept
 from rounds import BUSIEST, CONTROL_TOLERANCE
 from scenarios import GAP_MS, TOKENS
 from targets import TARGETS
@@ -21,7 +21,12 @@ DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 _HEAD = """\
 # Benchmarks
 
-`make bench ARGS=compare` measured this and wrote it.
+`make bench ARGS=compare` measured this and wrote it. `make bench ARGS='compare --help'` says how to measure a part.
+"""
+
+_SEVERAL = """\
+Not all was measured at one time. A number in square brackets says in which of these goes: at a heading or the head of a
+column, whatever beneath does not name another. Numbers are compared only with those of the same go.
 """
 
 _PARAGRAPHS = (
@@ -46,87 +51,127 @@ _PARAGRAPHS = (
 def write() -> None:
     results = kept()
     if results:
-        DOCUMENT.write_text("\n".join(_lines(results)) + "\n")
+        DOCUMENT.write_text("\n".join(lines(results)) + "\n")
         plot.draw(results, DOCUMENT.with_suffix(".png"))
         print(f"wrote {DOCUMENT}")
 
 
-def _lines(results: Mapping[str, Result]) -> Iterator[str]:
+class _Goes:
+    """All goes that something is told of, the first one first."""
+
+    def __init__(self, results: Iterable[Result]) -> None:
+        self.all = sorted({run.go for result in results for run in result.runs}, key=lambda go: go.began)
+
+    def mark(self, go: Go, head: Go | None = None) -> str:
+        """What is put beside something measured in this go, beneath a head that names another; nothing if there is but
+        one go."""
+        return "" if go == head or len(self.all) == 1 else f" [{self.all.index(go) + 1}]"
+
+
+def lines(results: Mapping[str, Result]) -> Iterator[str]:
+    goes = _Goes(results.values())
     yield _HEAD
     for paragraph in _PARAGRAPHS:
         yield fill(paragraph, 120, break_long_words=False, break_on_hyphens=False) + "\n"
-    for line in sorted({f"{result.machine}; {result.day}" for result in results.values()}):
-        yield f"Measured on: {line}."
+    yield from _measured(goes)
     yield "\n![Throughput beside plain Envoy, and latency added to it](benchmarks.png)\n"
     yield "## Targets\n"
-    yield from _targets(results)
+    yield from _targets(results, goes)
     yield "\n## Most requests in a second\n"
     yield "In brackets, times plain Envoy.\n"
-    yield from _throughput({name: each for name, each in results.items() if each.scenario.rate is None})
+    yield from _throughput({name: each for name, each in results.items() if each.scenario.rate is None}, goes)
     for name, result in results.items():
         if result.scenario.rate is not None:
-            yield f"\n## {name}: milliseconds, and how many more than with plain Envoy\n"
-            yield from _latency(result)
+            head = f"{name}: milliseconds, and how many more than with plain Envoy"
+            yield f"\n## {head}{goes.mark(result.runs[0].go)}\n"
+            yield from _latency(result, goes)
     for name, result in results.items():
-        yield f"\n## {name}: CPU seconds for 1000 requests, and memory\n"
-        yield from _cost(result)
+        yield f"\n## {name}: CPU seconds for 1000 requests, and memory{goes.mark(result.runs[0].go)}\n"
+        yield from _cost(result, goes)
     yield "\n## Rounds\n"
     for name, result in results.items():
-        yield f"- {name}: {result.note}."
+        for run in result.runs:
+            yield f"- {name}{goes.mark(run.go)}: {run.note}."
 
 
-def _targets(results: Mapping[str, Result]) -> Iterator[str]:
+def _measured(goes: _Goes) -> Iterator[str]:
+    if len(goes.all) == 1:
+        yield fill(f"Measured {_said(goes.all[0])}.", 120)
+        return
+    yield _SEVERAL
+    for number, go in enumerate(goes.all, 1):
+        yield f"{number}. {_said(go)}"
+
+
+def _said(go: Go) -> str:
+    commit = f" of commit {go.commit}" if go.commit else ""
+    return f"{go.began} UTC{commit} on {go.machine}"
+
+
+def _targets(results: Mapping[str, Result], goes: _Goes) -> Iterator[str]:
     yield from _table(["", "target", "measured", ""], [])
     for target in TARGETS:
-        measured = target.value(results)
+        run = target.run(results)
+        measured = target.value(run) if run else None
         sign = "≥" if target.at_least else "≤"
-        said = "not measured" if measured is None else f"{measured:.2f}{target.unit}"
+        said = f"{measured:.2f}{target.unit}{goes.mark(run.go)}" if run and measured is not None else "not measured"
         verdict = "" if measured is None else "met" if target.met(measured) else "missed"
         yield f"| {target.what} | {sign} {target.bound:g}{target.unit} | {said} | {verdict} |"
 
 
-def _throughput(results: Mapping[str, Result]) -> Iterator[str]:
-    rows = []
-    for name in _present(results.values()):
-        cells = []
-        for result in results.values():
-            rate, ratio = result.rate(name), result.ratio(name, PLAIN_ENVOY.name)
-            said = "" if rate is None else f"{rate:,.0f}"
-            beside = "" if ratio is None or name == PLAIN_ENVOY.name else f" ({ratio:.3g})"
-            cells.append(said + beside + _failures(result.failed(name)))
-        rows.append([name, *cells])
-    yield from _table(["", *(name.removeprefix("most, ") for name in results)], rows)
+def _throughput(results: Mapping[str, Result], goes: _Goes) -> Iterator[str]:
+    def cell(name: str, result: Result) -> str:
+        if (run := result.run_of(name)) is None:
+            return ""
+        ratio = run.ratio(name, PLAIN_ENVOY.name)
+        beside = "" if ratio is None or name == PLAIN_ENVOY.name else f" ({ratio:.3g})"
+        return f"{run.rate(name):,.0f}{beside}{_failures(run.failed(name))}{goes.mark(run.go, result.runs[0].go)}"
 
-
-def _latency(result: Result) -> Iterator[str]:
-    times: dict[Times, str] = {"whole": "answer"}
-    if result.scenario.streamed:
-        times = {"first": "first token", "gaps": "between tokens"}
-    head = [f"{said} P{100 * share:g}" for said in times.values() for share in QUANTILES]
-    rows = []
-    for name in _present([result]):
-        cells = []
-        for each in times:
-            for share in QUANTILES:
-                value, added = result.time(name, each, share), result.added(name, PLAIN_ENVOY.name, each, share)
-                beside = "" if added is None or name in {PLAIN_ENVOY.name, DIRECT.name} else f" ({added:+.2f})"
-                cells.append("" if value is None else f"{value:.2f}{beside}")
-        rows.append([name + _failures(result.failed(name)), *cells])
+    head = [f"{name.removeprefix('most, ')}{goes.mark(result.runs[0].go)}" for name, result in results.items()]
+    rows = [[name, *(cell(name, result) for result in results.values())] for name in _present(results.values())]
     yield from _table(["", *head], rows)
 
 
-def _cost(result: Result) -> Iterator[str]:
+def _latency(result: Result, goes: _Goes) -> Iterator[str]:
+    times: dict[Times, str] = {"whole": "answer"}
+    if result.scenario.streamed:
+        times = {"first": "first token", "gaps": "between tokens"}
+
+    def cell(run: Run, name: str, each: Times, share: float) -> str:
+        added = run.added(name, PLAIN_ENVOY.name, each, share)
+        beside = "" if added is None or name in {PLAIN_ENVOY.name, DIRECT.name} else f" ({added:+.2f})"
+        return f"{run.time(name, each, share):.2f}{beside}"
+
+    head = [f"{said} P{100 * share:g}" for said in times.values() for share in QUANTILES]
+    rows = [
+        [
+            name + _failures(run.failed(name)) + goes.mark(run.go, result.runs[0].go),
+            *(cell(run, name, each, share) for each in times for share in QUANTILES),
+        ]
+        for name, run in _rows(result)
+    ]
+    yield from _table(["", *head], rows)
+
+
+def _cost(result: Result, goes: _Goes) -> Iterator[str]:
     rows = []
-    for name in _present([result]):
+    for name, run in _rows(result):
         parts = []
-        for role in result.roles(name):
-            seconds = result.median(name, lambda measured, role=role: measured.cpu[role])  # type: ignore[misc]
-            megabytes = result.median(name, lambda measured, role=role: measured.memory[role])  # type: ignore[misc]
+        for role in run.roles(name):
+            seconds = run.median(name, lambda measured, role=role: measured.cpu[role])  # type: ignore[misc]
+            megabytes = run.median(name, lambda measured, role=role: measured.memory[role])  # type: ignore[misc]
             parts.append(f"{role} {seconds:.3f} s, {megabytes:.0f} MB")
         if parts:
-            whole = result.median(name, lambda m: sum(s for role, s in m.cpu.items() if role != "engines"))
-            rows.append([name, f"{whole:.3f} s", "; ".join(parts)])
+            whole = run.median(name, lambda m: sum(s for role, s in m.cpu.items() if role != "engines"))
+            rows.append([name + goes.mark(run.go, result.runs[0].go), f"{whole:.3f} s", "; ".join(parts)])
     yield from _table(["", "all of it", "by process"], rows)
+
+
+def _rows(result: Result) -> Iterator[tuple[str, Run]]:
+    """Each contestant with the last run that it took part in."""
+    for name in _present([result]):
+        if run := result.run_of(name):
+            yield name, run
 
 
 def _present(results: Iterable[Result]) -> list[str]:

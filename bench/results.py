@@ -1,31 +1,43 @@
-"""What was measured, read back: medians over the steady rounds; two contestants are compared within each round."""
+"""What was measured, kept and read back: medians over steady rounds; two contestants are compared within each round.
+
+A scenario may be measured in several goes, each of some contestants. What a later go did not measure is told of an
+earlier one; numbers of two goes are never compared.
+"""
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from environments import CACHE
 from loading import QUANTILES, Measured
 from pydantic import TypeAdapter
 from rounds import Round, disturbed, steady
 from scenarios import SCENARIOS, Scenario
 
-FOLDER = CACHE / "results"
+FOLDER = Path(__file__).with_name("measured")
 
 Times = Literal["whole", "first", "gaps"]
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """The rounds of one scenario, and where and when they were."""
+class Go:
+    """When a measurement of one or more scenarios began, as YYYY-MM-DD HH:MM in UTC, and of what: the machine, and the
+    commit of Headrace."""
+
+    began: str
+    commit: str
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The rounds of one scenario in one go."""
 
     scenario: Scenario
-    machine: str
-    day: str
+    go: Go
     all_rounds: tuple[Round, ...]
 
     @property
@@ -35,7 +47,7 @@ class Result:
     @property
     def note(self) -> str:
         """What is to be known of the rounds."""
-        words = f"{len(self.rounds)} rounds"
+        words = f"{len(self.rounds)} rounds of {self.scenario.seconds:g} s"
         if unsteady := len(self.all_rounds) - len(self.rounds):
             words += f", {unsteady} more left out since the machine was slower or faster in them"
         if busy := disturbed(self.rounds):
@@ -43,8 +55,8 @@ class Result:
         return words
 
     @property
-    def contestants(self) -> list[str]:
-        return sorted({each.contestant for round_ in self.rounds for each in round_.measured})
+    def contestants(self) -> frozenset[str]:
+        return frozenset(each.contestant for round_ in self.rounds for each in round_.measured)
 
     def median(self, contestant: str, of: Callable[[Measured], float]) -> float | None:
         values = [of(each) for round_ in self.rounds for each in round_.measured if each.contestant == contestant]
@@ -82,25 +94,56 @@ class Result:
         return [role for role in found[0].cpu if role != "engines"] if found else []
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The runs of one scenario that still say something, the last one first; at least one."""
+
+    runs: tuple[Run, ...]
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.runs[0].scenario
+
+    @property
+    def contestants(self) -> frozenset[str]:
+        return frozenset[str]().union(*(run.contestants for run in self.runs))
+
+    def run_of(self, *contestants: str) -> Run | None:
+        """The last in which all these took part."""
+        return next((run for run in self.runs if run.contestants.issuperset(contestants)), None)
+
+    def followed_by(self, run: Run) -> Result:
+        """Without those in which nobody took part that was not measured again."""
+        return Result((run, *(each for each in self.runs if not run.contestants.issuperset(each.contestants))))
+
+
 def at(measured: Measured, times: Times, quantile: float) -> float:
     values: tuple[float, ...] = getattr(measured, times)
     return values[QUANTILES.index(quantile)] if values else float("nan")
 
 
-def keep(result: Result) -> None:
-    """In place of what was kept of the scenario before."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / _file(result.scenario)).write_bytes(_FORM.dump_json(result))
+def keep(run: Run, folder: Path = FOLDER) -> None:
+    """Beside what was kept of the scenario before, or in its place. A run without a steady round is not kept."""
+    if not run.rounds:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    before = _read(run.scenario, folder)
+    result = before.followed_by(run) if before else Result((run,))
+    _file(run.scenario, folder).write_bytes(_FORM.dump_json(result) + b"\n")
 
 
-def kept() -> Mapping[str, Result]:
-    """The last result of each scenario that has one, by its name."""
-    files = {scenario.name: FOLDER / _file(scenario) for scenario in SCENARIOS}
-    return {name: _FORM.validate_json(file.read_bytes()) for name, file in files.items() if file.exists()}
+def kept(folder: Path = FOLDER) -> Mapping[str, Result]:
+    """The result of each scenario that has one, by its name."""
+    return {scenario.name: found for scenario in SCENARIOS if (found := _read(scenario, folder))}
 
 
-def _file(scenario: Scenario) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", scenario.name.lower()) + ".json"
+def _read(scenario: Scenario, folder: Path) -> Result | None:
+    file = _file(scenario, folder)
+    return _FORM.validate_json(file.read_bytes()) if file.exists() else None
+
+
+def _file(scenario: Scenario, folder: Path) -> Path:
+    return folder / f"{scenario.key}.json"
 
 
 _FORM = TypeAdapter(Result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from bodies import LARGE, MIDDLE, MIXED, SMALL
@@ -22,6 +23,11 @@ class Scenario:
     connections: int = 64
     seconds: float = 3.0
     warm_up: float = 0.5
+
+    @property
+    def key(self) -> str:
+        """Its name on the command line, and that of its file."""
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower())
 
 
 SCENARIOS = (

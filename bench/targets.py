@@ -4,53 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from peers.headrace import HEADRACE, HEADRACE_GRPC_AIO
 from peers.litellm import LITELLM
 from peers.plain_envoy import PLAIN_ENVOY
 from peers.rust_routers import SGLANG_ROUTER, VLLM_ROUTER
-from results import Result, Times
-
-Results = Mapping[str, Result]
+from results import Result, Run, Times
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`value` reads what was measured; None where it was not."""
+    """`value` reads it from a run of `scenario` in which these `contestants` took part."""
 
     what: str
     bound: float
-    value: Callable[[Results], float | None]
+    scenario: str
+    contestants: tuple[str, ...]
+    value: Callable[[Run], float | None]
     at_least: bool = True
     unit: str = ""
+
+    def run(self, results: Mapping[str, Result]) -> Run | None:
+        """The last that tells; None if there was none."""
+        result = results.get(self.scenario)
+        return result.run_of(*self.contestants) if result else None
 
     def met(self, measured: float) -> bool:
         return measured >= self.bound if self.at_least else measured <= self.bound
 
 
-def _ratio(scenario: str, other: str, results: Results) -> float | None:
-    return results[scenario].ratio(HEADRACE.name, other) if scenario in results else None
-
-
-def _added(scenario: str, times: Times, quantile: float, results: Results) -> float | None:
-    if scenario not in results:
-        return None
-    return results[scenario].added(HEADRACE.name, PLAIN_ENVOY.name, times, quantile)
-
-
-def _filter_milliseconds(scenario: str, results: Results) -> float | None:
-    if scenario not in results:
-        return None
-    return results[scenario].median(HEADRACE.name, lambda measured: measured.cpu["filter"])
-
-
 def _throughput(size: str, bound: float, other: str) -> Target:
-    return Target(f"{size}: requests a second, times those of {other}", bound, partial(_ratio, f"most, {size}", other))
+    return Target(
+        f"{size}: requests a second, times those of {other}",
+        bound,
+        f"most, {size}",
+        (HEADRACE.name, other),
+        lambda run: run.ratio(HEADRACE.name, other),
+    )
 
 
 def _latency(what: str, bound: float, scenario: str, times: Times, quantile: float) -> Target:
-    return Target(what, bound, partial(_added, scenario, times, quantile), at_least=False, unit=" ms")
+    return Target(
+        what,
+        bound,
+        scenario,
+        (HEADRACE.name, PLAIN_ENVOY.name),
+        lambda run: run.added(HEADRACE.name, PLAIN_ENVOY.name, times, quantile),
+        at_least=False,
+        unit=" ms",
+    )
 
 
 TARGETS = (
@@ -70,7 +72,9 @@ TARGETS = (
     Target(
         "2 KB: CPU of the filter for each request when busy",
         0.05,
-        partial(_filter_milliseconds, "most, 2 KB"),
+        "most, 2 KB",
+        (HEADRACE.name,),
+        lambda run: run.median(HEADRACE.name, lambda measured: measured.cpu["filter"]),
         at_least=False,
         unit=" ms",
     ),

@@ -41,9 +41,10 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """`start` gets the engines and a folder for its files. Above `most_rate` requests a second it is not asked at fixed
-    rates, since it could not answer them."""
+    """`key` is its name on the command line. `start` gets the engines and a folder for its files. Above `most_rate`
+    requests a second it is not asked at fixed rates, since it could not answer them."""
 
+    key: str
     name: str
     start: Callable[[Engines, Path], AbstractAsyncContextManager[Running]]
     most_rate: float = float("inf")

@@ -14,4 +14,4 @@ async def _start(engines: Engines, _: Path) -> AsyncIterator[Running]:
     yield Running(engines.ports[0], dict)
 
 
-DIRECT = Contestant("no proxy", _start)
+DIRECT = Contestant("direct", "no proxy", _start)

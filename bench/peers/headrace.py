@@ -55,5 +55,5 @@ def _processes(root: int) -> dict[str, tuple[int, ...]]:
     return found
 
 
-HEADRACE = Contestant("Headrace", _starting("h2"))
-HEADRACE_GRPC_AIO = Contestant("Headrace on grpc.aio", _starting("grpc"))
+HEADRACE = Contestant("headrace", "Headrace", _starting("h2"))
+HEADRACE_GRPC_AIO = Contestant("headrace-grpc", "Headrace on grpc.aio", _starting("grpc"))

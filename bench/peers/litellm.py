@@ -37,4 +37,4 @@ async def _start(engines: Engines, folder: Path) -> AsyncIterator[Running]:
         yield running
 
 
-LITELLM = Contestant(f"LiteLLM {VERSION}, one worker", _start, most_rate=60.0)
+LITELLM = Contestant("litellm", f"LiteLLM {VERSION}, one worker", _start, most_rate=60.0)

@@ -55,4 +55,4 @@ async def _start(engines: Engines, folder: Path) -> AsyncIterator[Running]:
         yield running
 
 
-PLAIN_ENVOY = Contestant("plain Envoy", _start)
+PLAIN_ENVOY = Contestant("plain-envoy", "plain Envoy", _start)

@@ -40,7 +40,9 @@ def _sglang(*policy: str) -> Starting:
 
 
 ROUND_ROBIN = ("--policy", "round_robin")
-VLLM_ROUTER = Contestant(_VLLM.replace("==", " "), _vllm())
-VLLM_ROUTER_ROUND_ROBIN = Contestant(f"{VLLM_ROUTER.name}, round robin", _vllm(*ROUND_ROBIN))
-SGLANG_ROUTER = Contestant(_SGLANG.replace("==", " "), _sglang())
-SGLANG_ROUTER_ROUND_ROBIN = Contestant(f"{SGLANG_ROUTER.name}, round robin", _sglang(*ROUND_ROBIN))
+VLLM_ROUTER = Contestant("vllm-router", _VLLM.replace("==", " "), _vllm())
+VLLM_ROUTER_ROUND_ROBIN = Contestant("vllm-router-round-robin", f"{VLLM_ROUTER.name}, round robin", _vllm(*ROUND_ROBIN))
+SGLANG_ROUTER = Contestant("sglang-router", _SGLANG.replace("==", " "), _sglang())
+SGLANG_ROUTER_ROUND_ROBIN = Contestant(
+    "sglang-router-round-robin", f"{SGLANG_ROUTER.name}, round robin", _sglang(*ROUND_ROBIN)
+)

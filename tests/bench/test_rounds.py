@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 
 from loading import Measured
-from results import Result
-from rounds import BUSIEST, Round, run_rounds, steady
-from scenarios import SCENARIOS
+from rounds import BUSIEST, run_rounds, steady
 
 
 def measured(contestant: str, per_second: float = 100.0, foreign: float = 0.0) -> Measured:
@@ -58,12 +56,3 @@ async def test_a_round_in_which_the_machine_was_slow_is_made_up_for() -> None:
     rounds = await run_rounds(2, [turn("a", [], iter(()))], control, quiet, silent)
     assert len(rounds) == 3
     assert len(steady(rounds)) == 2
-
-
-def test_contestants_are_compared_within_each_round() -> None:
-    rates = ((100.0, 50.0), (10.0, 4.0), (1000.0, 450.0))
-    rounds = tuple(Round((1.0, 1.0), (measured("a", a), measured("b", b))) for a, b in rates)
-    result = Result(SCENARIOS[0], "a machine", "2026-11-30", rounds)
-    assert result.ratio("b", "a") == 0.45
-    assert result.rate("a") == 100.0
-    assert result.ratio("c", "a") is None
