@@ -78,7 +78,8 @@ async def compare(
             print(f"{scenario.name}:", flush=True)
             turns = [partial(turn, each, scenario) for each in contestants if each.most_rate >= (scenario.rate or 0)]
             done = await run_rounds(rounds, turns, control, quiet, partial(print, flush=True))
-            results.keep(Run(scenario, go, tuple(done)))
+            if not results.keep(Run(scenario, go, tuple(done))):
+                print("  no round was steady: what was measured before stays", flush=True)
 
 
 def _commit() -> str:

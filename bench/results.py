@@ -122,14 +122,15 @@ def at(measured: Measured, times: Times, quantile: float) -> float:
     return values[QUANTILES.index(quantile)] if values else float("nan")
 
 
-def keep(run: Run, folder: Path = FOLDER) -> None:
-    """Beside what was kept of the scenario before, or in its place. A run without a steady round is not kept."""
+def keep(run: Run, folder: Path = FOLDER) -> bool:
+    """Beside what was kept of the scenario before, or in its place; False, and not kept, if no round was steady."""
     if not run.rounds:
-        return
+        return False
     folder.mkdir(parents=True, exist_ok=True)
     before = _read(run.scenario, folder)
     result = before.followed_by(run) if before else Result((run,))
     _file(run.scenario, folder).write_bytes(_FORM.dump_json(result) + b"\n")
+    return True
 
 
 def kept(folder: Path = FOLDER) -> Mapping[str, Result]:

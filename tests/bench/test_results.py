@@ -56,7 +56,7 @@ def test_a_go_of_which_all_was_measured_again_is_forgotten() -> None:
 
 def test_a_go_without_a_steady_round_leaves_what_was_there(tmp_path: Path) -> None:
     keep(run(1, {ENVOY: 1.0}), tmp_path)
-    keep(run(2, {ENVOY: 1.0}, controls=(1.0, 3.0)), tmp_path)
+    assert not keep(run(2, {ENVOY: 1.0}, controls=(1.0, 3.0)), tmp_path)
     assert [each.go.began for each in kept(tmp_path)[SCENARIO.name].runs] == ["2026-11-30 01:00"]
 
 
