@@ -1,20 +1,24 @@
 """A million requests through our transport: does anything leak, or any stream stay?
 
-    python bench/transport_soak.py [--through envoy|frames] [--requests 1000000] [--answer router] [--connections 64]
+    python bench/transport_soak.py [--requests 1000000] [--seconds S] [--through envoy|frames] [--answer router]
 
 Through Envoy, as Headrace configures it, to engines in C, with load in C: bodies of 2 KB, now and then of 500 KB, some
-answers streamed. Or by frames, as `transport.py` writes them, which costs a tenth of the time. After each step the
-filter worker says what it holds once nothing is under way: memory, objects that Python's collector tracks, streams,
-calls, exchanges and tasks, and open files. A tenth of the requests counts as warm-up. Ends with status 1 if a request
-failed, a stream stayed, or anything kept growing. It measures no time, so that it can run with low priority (nice).
+answers streamed. Or by frames, as `transport.py` writes them, which costs a tenth of the time. It ends after so many
+requests, or with the step in which so many seconds are over, whichever is first. Before the first step and after each
+the filter worker says what it holds once nothing is under way: memory, objects that Python's collector tracks, streams,
+calls, exchanges and tasks, and open files. The first tenth, or the first step if that is more, counts as warm-up. Ends
+with status 1 if a request failed, a stream stayed, or anything kept growing. It measures no time, so that it can run
+with low priority (nice).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -96,11 +100,18 @@ async def by_frames(folder: Path, answer: str, connections: int) -> AsyncIterato
 WAYS = {"envoy": through_envoy, "frames": by_frames}
 
 
-async def soak(way: Way, requests: int) -> list[str]:
+async def soak(way: Way, requests: int, seconds: float) -> list[str]:
     """What was wrong; empty if nothing was."""
     faults: list[str] = []
     answered, warm = 0, None
-    while answered < requests:
+    began = time.monotonic()
+
+    def done() -> float:
+        """What share of the whole."""
+        return max(answered / requests, (time.monotonic() - began) / seconds)
+
+    _show(0, await way.held())
+    while done() < 1:
         well, badly = await way.step()
         answered += well
         held = await way.held()
@@ -109,8 +120,10 @@ async def soak(way: Way, requests: int) -> list[str]:
             faults.append(f"{badly} requests failed before {answered:,}")
         if any(held["of_exchanges"][kind] for kind in ("Stream", "Call", "Exchange")):
             faults.append(f"after {answered:,} requests {held['of_exchanges']} stayed")
-        if warm is None and answered >= requests / 10:
+        if warm is None and done() >= 0.1:
             warm = held
+    if warm is None or warm is held:
+        faults.append("too short to say whether anything grows: nothing came after the warm-up")
     return [*faults, *(_growth(warm, held) if warm else ())]
 
 
@@ -135,13 +148,14 @@ def _show(answered: int, held: Held) -> None:
 async def go(given: argparse.Namespace) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="headrace-soak-") as folder:
         async with WAYS[given.through](Path(folder), given.answer, given.connections) as way:
-            return await soak(way, given.requests)
+            return await soak(way, given.requests, given.seconds)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--through", default="envoy", choices=WAYS)
     parser.add_argument("--requests", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="by default as long as it takes")
     parser.add_argument("--answer", default="router", choices=ANSWERS)
     parser.add_argument("--connections", type=int, default=64)
     # Not by uvloop, which forks to start programs: with gRPC's threads in this process, now and then one crashes.
