@@ -19,7 +19,7 @@ from typing import Protocol
 
 from controlplane.ledger.row import Recorded
 from controlplane.ledger.store import MINUTE, LedgerStore, Loss, RowsRefusedError, StoreAwayError
-from controlplane.ledger.tallies import Tallies
+from controlplane.ledger.worker_minutes import WorkerMinutes
 from controlplane.messages import timestamp
 from headrace_protos.headrace.v1 import fleet_pb2
 
@@ -76,7 +76,7 @@ class LedgerWriter:
         self._some = asyncio.Event()
         self._many = asyncio.Event()
         self._losses: dict[Cause, Loss] = {}
-        self._tallies = Tallies(recorder)
+        self._minutes = WorkerMinutes(recorder)
         self._shedding = False
         self._expire_at = 0.0
         self.trouble: str | None = None
@@ -95,7 +95,7 @@ class LedgerWriter:
     def add(self, recorded: Recorded) -> None:
         if len(self._queue) >= self._capacity:
             self._lose(Cause.QUEUE_FULL, recorded.at, recorded.at)
-            self._tallies.lost(recorded.message)
+            self._minutes.lost(recorded.message)
             return
         self._queue.append(recorded)
         self._some.set()
@@ -104,8 +104,8 @@ class LedgerWriter:
 
     def told(self, worker: str, minute: int, made: int) -> None:
         """A filter worker has told how many decisions it made in a Unix minute, so far."""
-        self._tallies.told(worker, minute, made)
-        if self._tallies.changed:
+        self._minutes.told(worker, minute, made)
+        if self._minutes.changed:
             self._some.set()
 
     def status(self) -> fleet_pb2.LedgerStatus:
@@ -129,7 +129,7 @@ class LedgerWriter:
 
     async def _until_due(self) -> None:
         """Until there is a full batch, or something has waited for FLUSH_SECONDS, or old rows are to be removed."""
-        while not self._queue and not self._tallies.changed:
+        while not self._queue and not self._minutes.changed:
             self._some.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(self._expire_at - self._clock(), 0.0)):
@@ -158,7 +158,7 @@ class LedgerWriter:
         batch = list(islice(self._queue, MOST_ROWS))
         rows = await asyncio.to_thread(lambda: [recorded.row for recorded in batch])
         losses, self._losses = self._losses, {}
-        tallies = self._tallies.due(rows)
+        tallies = self._minutes.due(rows)
         started = self._clock()
         try:
             await self.store.write(rows, list(losses.values()), tallies)
@@ -169,7 +169,7 @@ class LedgerWriter:
         except BaseException:
             self._keep(losses)
             raise
-        self._tallies.done(tallies)
+        self._minutes.done(tallies)
         self._taken(len(rows))
         self._observer.ledger_written(len(rows), self._clock() - started)
 
@@ -177,15 +177,15 @@ class LedgerWriter:
         """So that one row that the database does not take costs no other."""
         _log.error("the ledger's database refused a batch, its rows are written one by one reason=%s", reason)
         for recorded in batch:
-            tallies = self._tallies.due([recorded.row])
+            tallies = self._minutes.due([recorded.row])
             try:
                 await self.store.write([recorded.row], [], tallies)
             except RowsRefusedError:
                 self._lose(Cause.REFUSED, recorded.at, recorded.at)
-                self._tallies.lost(recorded.message)
+                self._minutes.lost(recorded.message)
                 self._taken(1, written=False)
             else:
-                self._tallies.done(tallies)
+                self._minutes.done(tallies)
                 self._taken(1)
                 self._observer.ledger_written(1, 0.0)
 
@@ -204,7 +204,7 @@ class LedgerWriter:
         now = self._clock()
         if now < self._expire_at:
             return
-        self._tallies.forget(int(now * 1e6) // MINUTE)
+        self._minutes.forget(int(now * 1e6) // MINUTE)
         try:
             more = await self.store.expire(int((now - self._retention) * 1e6))
         except Exception as error:
@@ -216,7 +216,7 @@ class LedgerWriter:
     async def _finish(self) -> None:
         with suppress(Exception):
             async with asyncio.timeout(STOP_SECONDS):
-                while self._queue or self._tallies.changed:
+                while self._queue or self._minutes.changed:
                     await self._write_batch()
         if self._queue:
             _log.error("the ledger could not be written before the end decisions_lost=%d", len(self._queue))

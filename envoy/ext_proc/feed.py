@@ -16,8 +16,8 @@ from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.latest import Latest
 from controlplane.policy.table import RoutingTable
 from ext_proc.credits import Share
+from ext_proc.numbering import Numbering
 from ext_proc.table_reader import TableReader
-from ext_proc.tally import Tally
 from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 
 _log = logging.getLogger(__name__)
@@ -54,7 +54,8 @@ class Feed:
 
     A table that cannot be read, as of another version of Headrace, is not taken: the last one stays in force, and
     another control plane is tried. Control planes are told of `store`: where sessions are, and why that cannot be
-    reached; and by `tally` how many decisions were made. `dice` gives numbers in [0, 1) for the jitter of reconnects.
+    reached; and by `numbering` how many decisions were made. `dice` gives numbers in [0, 1) for the jitter of
+    reconnects.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Feed:
         worker_id: str,
         observer: Observer,
         *,
-        tally: Tally,
+        numbering: Numbering,
         store: tuple[str, Latest[str | None]],
         on_table: Callable[[RoutingTable], Awaitable[None]],
         on_credits: Callable[[tuple[Share, ...]], None],
@@ -72,7 +73,7 @@ class Feed:
     ) -> None:
         self._targets = tuple(targets)
         self._worker_id = worker_id
-        self._tally = tally
+        self._numbering = numbering
         self._store = store
         self._on_table = on_table
         self._on_credits = on_credits
@@ -135,18 +136,18 @@ class Feed:
         """Every REPORT_SECONDS, and when the store's state changes, for as long as the table is watched there."""
         place, troubles = self._store
         while True:
-            trouble, made = troubles.value, self._tally.to_tell()
+            trouble, made = troubles.value, self._numbering.to_tell()
             worker = fleet_pb2.WorkerStatus(
                 worker_id=self._worker_id, session_store=place, session_store_trouble=trouble or ""
             )
             request = fleet_pb2.ReportWorkerRequest(
                 worker=worker,
-                name=self._tally.name,
+                name=self._numbering.name,
                 made=[fleet_pb2.MadeDecisions(minute=minute, decisions=count) for minute, count in made.items()],
             )
             try:
                 await stub.ReportWorker(request, metadata=target.metadata, timeout=REPORT_TIMEOUT_SECONDS)
-                self._tally.told(made)
+                self._numbering.told(made)
             except grpc.aio.AioRpcError as error:
                 if error.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED}:
                     return  # it has gone, and so does the watch; or it is of an older version

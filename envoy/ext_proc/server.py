@@ -19,9 +19,9 @@ from ext_proc.feed import Feed
 from ext_proc.keys import NO_KEYS, Keys
 from ext_proc.limits import RateLimits
 from ext_proc.metrics import FilterMetrics
+from ext_proc.numbering import Numbering
 from ext_proc.pins import MemoryPins
 from ext_proc.router import Router
-from ext_proc.tally import Tally
 from ext_proc.transport import NewTransport
 from ext_proc.waiting import Line
 
@@ -71,15 +71,17 @@ class FilterServer:
         self._line = Line(self._credits, metrics, time.monotonic, max_wait=max_wait)
         rates = RateLimits(debts or MemoryDebts(time.monotonic), metrics)
         router = Router(lambda: self._table, self._pins, self._line, metrics, dice, rates=rates, keys=keys)
-        tally = Tally(time.time)
-        self._transport = transport(listen, tally.numbered(router.answer), rates.used, max_body_bytes=max_body_bytes)
+        numbering = Numbering(time.time)
+        self._transport = transport(
+            listen, numbering.numbered(router.answer), rates.used, max_body_bytes=max_body_bytes
+        )
         self._health_server = new_server([], self._transport.health)
         self.health_address = bind(self._health_server, health)
         self._feed = Feed(
             control_planes,
             worker_id,
             metrics,
-            tally=tally,
+            numbering=numbering,
             store=(store_place, self._shared_pins.trouble if self._shared_pins else Latest[str | None]("")),
             on_table=self._take,
             on_credits=self._take_credits,

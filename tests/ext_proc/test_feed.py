@@ -23,8 +23,8 @@ from controlplane.policy.table import RoutingTable
 from ext_proc import feed
 from ext_proc.credits import Share
 from ext_proc.feed import Feed
+from ext_proc.numbering import Numbering
 from ext_proc.table_reader import TableReader
-from ext_proc.tally import Tally
 from headrace_protos.headrace.v1 import fleet_pb2, fleet_pb2_grpc
 from support.asks import make_pool
 from support.logs import logged
@@ -107,7 +107,7 @@ class Seen:
 
     tables: list[RoutingTable] = field(default_factory=list)
     credits: list[tuple[Share, ...]] = field(default_factory=list)
-    tally: Tally = field(default_factory=lambda: Tally(lambda: 600.0, "worker-name"))
+    numbering: Numbering = field(default_factory=lambda: Numbering(lambda: 600.0, "worker-name"))
     store_trouble: Latest[str | None] = field(default_factory=lambda: Latest[str | None](""))
     connected: bool = False
     unusable: int = 0
@@ -153,7 +153,7 @@ def _new_feed(targets: list[ControlPlaneTarget], seen: Seen) -> Feed:
         targets,
         "w",
         seen,
-        tally=seen.tally,
+        numbering=seen.numbering,
         store=("redis://store:6379", seen.store_trouble),
         on_table=seen.take,
         on_credits=seen.credits.append,
@@ -193,8 +193,8 @@ async def test_it_reports_again_and_again_how_many_decisions_were_made(monkeypat
     async with running_feed() as (seen, [plane]):
         plane.publish(table_message("1"))
         await until(lambda: plane.made[-1:] == [("worker-name", {})])
-        seen.tally.next()
-        seen.tally.next()
+        seen.numbering.next()
+        seen.numbering.next()
         await until(lambda: plane.made[-1] == ("worker-name", {10: 2}))
 
 

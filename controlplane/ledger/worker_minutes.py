@@ -19,7 +19,7 @@ KEPT_MINUTES = 24 * 60
 _Minute = tuple[int, str]
 
 
-class Tallies:
+class WorkerMinutes:
     """`recorder` is this control plane's number."""
 
     def __init__(self, recorder: int) -> None:

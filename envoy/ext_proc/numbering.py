@@ -22,7 +22,7 @@ MOST_MINUTES = 12 * 60
 TOLD_AGAIN_MINUTES = 10
 
 
-class Tally:
+class Numbering:
     """`clock` gives Unix seconds. `name` is this worker's, unlike that of any other process there has ever been."""
 
     def __init__(self, clock: Callable[[], float], name: str | None = None) -> None:
