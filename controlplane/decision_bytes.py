@@ -1,5 +1,5 @@
 """A decision as the bytes of its message, of which the filter makes one for each request: what
-`messages.decision_message` says, in a fraction of its time.
+`messages.decision_message` says, but for alternatives that are not on the shortlist, in a fraction of its time.
 
 The bytes of protobuf messages, one after the other, are those messages merged, embedded ones too
 (https://protobuf.dev/programming-guides/encoding/#last-one-wins). So the parts that many decisions have in common are
@@ -46,7 +46,7 @@ _alike_of: Final[Callable[[Decision], tuple[Any, ...]]] = attrgetter(*_ALIKE)
 
 def decision_bytes(decision: Decision) -> bytes:
     """A serialized `headrace.v1.Decision`; its fields may stand in another order than usual."""
-    parts = [_alike(_alike_of(decision)), _alternatives(decision.alternatives), _own(decision)]
+    parts = [_alike(_alike_of(decision)), _alternatives(decision.shortlist), _own(decision)]
     if (pool := decision.pool) is not None:
         parts.append(_pool(pool.name, pool.tier, pool.context_class))
     if decision.contexts is not None:

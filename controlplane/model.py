@@ -495,8 +495,8 @@ class Decision(Struct, frozen=True, gc=False):
     could be read. `pressure` is that of `pressed_pool`, by which its QoS tier was governed; None where it was not.
     `output_limit` is in tokens of each choice; `asked_model` is the canonical model that another one stands in
     for. A request to be queued that is held waits for at most `held_seconds` for the pressure to fall, without a claim
-    on room. `known_by`, `features`, `choices` and `output_cap` are the request's, as in Ask; `features` is None where
-    nothing was estimated.
+    on room. `shortlist` are the best of the alternatives, which are recorded. `known_by`, `features`, `choices` and
+    `output_cap` are the request's, as in Ask; `features` is None where nothing was estimated.
     """
 
     action: Action
@@ -508,6 +508,7 @@ class Decision(Struct, frozen=True, gc=False):
     sensitivity: Sensitivity | None = None
     budget: Budget | None = None
     alternatives: tuple[Alternative, ...] = ()
+    shortlist: tuple[Alternative, ...] = ()
     would_change: tuple[str, ...] = ()
     pinned: FormatTier | None = None
     session: str | None = None

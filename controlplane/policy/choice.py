@@ -49,6 +49,9 @@ from controlplane.policy.settings import LostTier, Policy
 # Questions that are remembered of one model's pools: far more than are asked while all of these have room.
 _REMEMBERED = 256
 
+# So many of the pools that were looked at go into the access log, the best ones.
+MOST_SHORTLISTED = 16
+
 # Whether a request may go to the cluster of this name now, without waiting.
 Free = Callable[[str], bool]
 
@@ -75,7 +78,8 @@ class Question(Struct, frozen=True, gc=False):
 
 class Choice(Struct, frozen=True, gc=False):
     """What is done with a request that no pressure stops: it passes to `pool`, waits for some clusters, the best first,
-    or is refused. `reasons` are those of the action, `because` just those of the choice of pools.
+    or is refused. `reasons` are those of the action, `because` just those of the choice of pools; `shortlist` as in
+    Decision.
 
     `pressed` is the pool whose pressure counts for it, the best one, in `pressed_cluster`; `standing` is how that
     stands to the question's QoS tier, None where there is none.
@@ -85,6 +89,7 @@ class Choice(Struct, frozen=True, gc=False):
     reasons: tuple[Reason, ...]
     because: tuple[Reason, ...]
     alternatives: tuple[Alternative, ...]
+    shortlist: tuple[Alternative, ...]
     pool: Pool | None = None
     cluster: str = ""
     waits_for: tuple[str, ...] = ()
@@ -172,6 +177,7 @@ def choose(candidates: tuple[Candidate, ...], policy: Policy, question: Question
         reasons=reasons,
         because=because,
         alternatives=selection.alternatives,
+        shortlist=_shortlist(selection.alternatives),
         pool=pool,
         cluster=_cluster(pool, question.pinned) if pool is not None else "",
         waits_for=tuple(_cluster(each, question.pinned) for each in waits_for),
@@ -181,6 +187,13 @@ def choose(candidates: tuple[Candidate, ...], policy: Policy, question: Question
         pressed_cluster=_cluster(pressed, question.pinned) if pressed is not None else "",
         standing=standing_of(pressed, question.tier, policy.qos) if pressed and question.tier else None,
     )
+
+
+def _shortlist(alternatives: tuple[Alternative, ...]) -> tuple[Alternative, ...]:
+    """All of them where they are few."""
+    if len(alternatives) <= MOST_SHORTLISTED:
+        return alternatives
+    return tuple(sorted(alternatives, key=lambda found: -found.total)[:MOST_SHORTLISTED])
 
 
 def _may_change_tier(candidates: tuple[Candidate, ...], policy: Policy, question: Question) -> bool:

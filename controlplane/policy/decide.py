@@ -208,6 +208,7 @@ def _choose(
         sensitivity=read.sensitivity if read is not None else None,
         budget=_capped(read.budget, meets.output_limit, ask.choices) if read is not None else None,
         alternatives=choice.alternatives,
+        shortlist=choice.shortlist,
         pinned=question.pinned,
         session=ask.session,
         tenant=ask.tenant,

@@ -26,7 +26,6 @@ NAMESPACE: Final = "headrace"
 KEY_POOL: Final = "pool"
 KEY_FORMAT: Final = "format"
 KEY_VERDICT: Final = "verdict"
-KEY_REASON: Final = "reason"
 KEY_ACTION: Final = "action"  # only of what pressure has done: degrade or fallback
 KEY_DEGRADED_TO: Final = "degraded_to"  # such as model=NAME or max_tokens=COUNT
 KEY_DEBUG: Final = "debug"  # only for x-headrace-debug: a summary, sent back as x-headrace-decision

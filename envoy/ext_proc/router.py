@@ -49,9 +49,6 @@ _INTERNAL_ERROR = Refusal(
     500, "server_error", "internal_error", "The router failed to decide about this request; this is a fault of its own."
 )
 
-# The access log gets at most this many of the pools that were looked at, the best ones.
-MAX_ALTERNATIVES = 16
-
 
 class Observer(Protocol):
     """Told of each decision, for metrics."""
@@ -258,11 +255,7 @@ def _too_large(limit: int) -> Refusal:
 
 def _metadata(decision: Decision, *, debug: bool, bill: Bill = NO_BILL) -> dict[str, str]:
     """What response headers and the access log read."""
-    if len(decision.alternatives) > MAX_ALTERNATIVES:
-        best = sorted(decision.alternatives, key=lambda found: -found.total)[:MAX_ALTERNATIVES]
-        decision = structs.replace(decision, alternatives=tuple(best))
     metadata = {
-        names.KEY_REASON: decision.reasons[0],
         names.KEY_DECISION: b2a_base64(decision_bytes(decision), newline=False).decode(),
     }
     if bill is not NO_BILL:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from controlplane.decision_bytes import decision_bytes
 from controlplane.features import NO_TEXT, Category, Features
@@ -86,6 +87,7 @@ _decisions = st.builds(
         samples=_counts,
     ),
     alternatives=st.lists(_alternatives, max_size=2).map(tuple),
+    shortlist=st.lists(_alternatives, max_size=2).map(tuple),
     would_change=_texts,
     pinned=st.none() | st.sampled_from(FormatTier),
     session=st.none() | _words,
@@ -133,4 +135,5 @@ _decisions = st.builds(
 
 @given(_decisions)
 def test_the_bytes_of_a_decision_are_those_of_its_message(decision: Decision) -> None:
-    assert decision_pb2.Decision.FromString(decision_bytes(decision)) == decision_message(decision)
+    recorded = structs.replace(decision, alternatives=decision.shortlist)
+    assert decision_pb2.Decision.FromString(decision_bytes(decision)) == decision_message(recorded)

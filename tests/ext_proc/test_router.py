@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from controlplane.model import Action, FormatTier, HttpRequest, Pin, Pressure, QosTier, Reason, TierPressure
+from controlplane.policy.choice import MOST_SHORTLISTED
 from controlplane.policy.qos import Measure, Mode, QosRules
 from controlplane.policy.settings import Policy, SelectionRules, WaitingRules
 from controlplane.policy.table import RoutingTable
@@ -17,7 +18,7 @@ from ext_proc.answer import Answer, Reply, Route
 from ext_proc.credits import Credits, Share
 from ext_proc.exchange import TooLarge
 from ext_proc.pins import MemoryPins, PinStore
-from ext_proc.router import MAX_ALTERNATIVES, Router
+from ext_proc.router import Router
 from support.asks import make_pool, make_request, make_table
 from support.filter import READY_TABLE, Decided, decision_of, new_line, new_router, not_extended
 from support.logs import logged
@@ -58,12 +59,7 @@ async def test_the_metadata_says_what_was_decided() -> None:
     metadata = dict((await routed(new_router(), CODE)).metadata)
     decision = decision_of(metadata)
     del metadata["decision"]
-    assert metadata == {
-        "pool": FULL,
-        "format": "full",
-        "verdict": "sensitive",
-        "reason": "sensitive_needs_full",
-    }
+    assert metadata == {"pool": FULL, "format": "full", "verdict": "sensitive"}
     assert (decision.pool, decision.tier, decision.model) == (FULL, "full", "llama")
     assert [a.pool for a in decision.alternatives] == [p.name for p in READY_TABLE.pools]
 
@@ -222,7 +218,7 @@ async def test_retry_after_is_in_whole_seconds_and_never_too_early() -> None:
     assert answer.status == 503
     assert dict(answer.headers)["retry-after"] == "3"
     assert body["error"]["code"] == "no_ready_node"
-    assert answer.metadata["reason"] == "no_ready_node"
+    assert decision_of(answer.metadata).reasons[0] == "no_ready_node"
 
 
 async def test_a_retry_that_would_not_help_is_not_asked_for() -> None:
@@ -295,7 +291,7 @@ async def test_the_decision_names_the_best_of_many_pools() -> None:
     pools = [make_pool(tier, served_name=f"n{i}") for i in range(200) for tier in ("full", "quantized")]
     answer = await routed(new_router(make_table(*pools)), CODE)
     decision = decision_of(answer.metadata)
-    assert len(decision.alternatives) == MAX_ALTERNATIVES
+    assert len(decision.alternatives) == MOST_SHORTLISTED
     assert answer.cluster in [found.pool for found in decision.alternatives]
     assert sum(map(len, answer.metadata.values())) < 8000
 
@@ -393,7 +389,7 @@ async def test_one_too_many_is_a_429_that_says_when_to_come_back() -> None:
     assert answer.status == 429
     assert dict(answer.headers)["retry-after"] == "9"
     assert body["error"]["code"] == "no_capacity"
-    assert answer.metadata["reason"] == "queue_full"
+    assert decision_of(answer.metadata).reasons[0] == "queue_full"
     assert waiting.observer.outcomes == ["queue_full"]
 
 
