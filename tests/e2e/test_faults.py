@@ -55,7 +55,7 @@ async def node(system: RunningSystem, name: str, format_: str = "fp16") -> Async
         running_engine(EngineShape(model=MODEL)) as engine,
         system.node(engine.url, name, *FLAGS, "--format", format_),
     ):
-        await until(lambda: is_ready(system, name), 30)
+        await system.until_node(name)
         yield engine
 
 
@@ -133,7 +133,7 @@ async def test_a_node_whose_agent_is_killed_leaves_within_its_lease(system: Runn
         running_engine(EngineShape(model=MODEL)) as engine,
         system.node(engine.url, "killed", *FLAGS, "--format", "fp16") as agent,
     ):
-        await until(lambda: is_ready(system, "killed"), 30)
+        await system.until_node("killed")
         agent.kill()
         await agent.wait()
         await until(gone, 30)

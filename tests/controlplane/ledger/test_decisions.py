@@ -73,7 +73,7 @@ async def with_ledger(file: Path, capacity: int = 10) -> AsyncIterator[tuple[Dec
 async def test_at_every_moment_all_are_listed_once(tmp_path: Path) -> None:
     async with with_ledger(tmp_path / "ledger.sqlite") as (decisions, writer):
         count = 0
-        while writer.written < 3_000:
+        while writer.written < 1_000:
             for _ in range(7):
                 decisions.record(recorded(request_id=str(count)))
                 count += 1
