@@ -1,5 +1,5 @@
-"""For all tests: no example of Hypothesis is bounded in time, which depends on what else the machine does; and which
-tests `pytest -n` keeps together."""
+"""For all tests: no example of Hypothesis is bounded in time, which depends on what else the machine does; and what
+`pytest -n` runs in one process."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from hypothesis import settings
 settings.register_profile("untimed", settings(), deadline=None)
 settings.load_profile("untimed")
 
-# Their tests share what is started once: engines, a database. Besides, of whole systems only one then starts at a time.
-TOGETHER = ("tests/controlplane/ledger/", "tests/e2e/", "tests/node_agent/")
+WHOLE_SYSTEMS = "tests/e2e/"
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """Workers take the largest groups first, so that the whole of tests/e2e lasts no longer than all others."""
+    """One process takes all tests of whole systems, so that only one of these runs at a time; what other tests share is
+    shared within a file. The largest groups are begun first: whole systems take as long as all other tests."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByFileOrFolder(LoadScopeScheduling):
+    class ByFileOrWholeSystems(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return next((folder for folder in TOGETHER if file.startswith(folder)), file)
+            return WHOLE_SYSTEMS if nodeid.startswith(WHOLE_SYSTEMS) else nodeid.partition("::")[0]
 
-    return ByFileOrFolder(config, log)
+    return ByFileOrWholeSystems(config, log)
