@@ -174,14 +174,14 @@ async def test_a_policy_is_shown_set_in_force_and_reset(system: RunningSystem, t
     file.write_text(overridden.out)
     assert (await system.headrace("policy", "set", str(file))).status == 0
 
-    async def answered() -> bool:
+    async def leads_to(pool: str) -> bool:
         response = await system.http.post("/v1/chat/completions", json=STORY)
-        return response.headers.get("x-headrace-pool") == f"{MODEL}/quantized/all/on_demand"
+        return response.headers.get("x-headrace-pool") == pool
 
-    await until(answered)
+    await until(lambda: leads_to(f"{MODEL}/quantized/all/on_demand"))
     done = await system.headrace("policy", "reset")
     assert (done.status, done.out) == (0, "the configured policy is in force again\n")
-    await system.until_pools(FULL, QUANTIZED)
+    await until(lambda: leads_to(QUANTIZED))
     assert (await system.headrace("policy", "get")).out == shown.out
 
 

@@ -190,16 +190,16 @@ async def test_a_control_plane_away_for_longer_than_the_leases_changes_nothing_f
         assert await membership_changes(forgetful) == changes
 
 
-async def test_sessions_go_on_after_an_absence_longer_than_the_leases(system: RunningSystem) -> None:
-    async with two_nodes(system, "goes-on") as former:
+async def test_sessions_go_on_after_an_absence_longer_than_the_leases(forgetful: RunningSystem) -> None:
+    async with two_nodes(forgetful, "goes-on") as former:
         bound = {"x-session-id": "bound"}
-        assert (await system.http.post("/v1/chat/completions", json=BODY, headers=bound)).status_code == 200
-        async with steady_requests(system) as responses:
-            await be_away_for_longer_than_the_leases(system)
-            await until(lambda: both_go_on_as(system, former), 60)
-            assert not any(node.quiescing_seconds for node in await system.nodes())
+        assert (await forgetful.http.post("/v1/chat/completions", json=BODY, headers=bound)).status_code == 200
+        async with steady_requests(forgetful) as responses:
+            await be_away_for_longer_than_the_leases(forgetful)
+            await until(lambda: both_go_on_as(forgetful, former), 60)
+            assert not any(node.quiescing_seconds for node in await forgetful.nodes())
         assert failures(responses) == []
-        assert (await system.http.post("/v1/chat/completions", json=BODY, headers=bound)).status_code == 200
+        assert (await forgetful.http.post("/v1/chat/completions", json=BODY, headers=bound)).status_code == 200
 
 
 async def be_away_for_longer_than_the_leases(system: RunningSystem) -> None:

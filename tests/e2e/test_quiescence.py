@@ -59,7 +59,8 @@ class Nodes:
 
     async def is_another_than(self, session_id: str) -> fleet_pb2.Node | None:
         found = [node for node in await self.system.nodes() if node.spec.node_id == self.name]
-        return found[0] if found and found[0].session_id != session_id and found[0].ready else None
+        is_another = found and found[0].session_id != session_id and found[0].ready
+        return found[0] if is_another and await self.system.filters_know_all_pools() else None
 
 
 @asynccontextmanager
@@ -72,7 +73,10 @@ async def two_nodes(system: RunningSystem, root: str, pool: str, name: str) -> A
             await stack.enter_async_context(system.node(engine.url, node_id, "--max-sequences", "64"))
 
         async def both_serve() -> bool:
-            return any(p.name == pool and p.ready_nodes == 2 and not p.quiescing_nodes for p in await system.pools())
+            known = await system.filters_know_all_pools()
+            return known and any(
+                p.name == pool and p.ready_nodes == 2 and not p.quiescing_nodes for p in await system.pools()
+            )
 
         await until(both_serve, 30)
         yield Nodes(system, *engines, f"{name}-changes")
@@ -252,13 +256,8 @@ async def test_the_first_node_that_settles_is_sent_nothing_before_envoy_has_foun
 
 async def registered(system: RunningSystem, engine: FakeEngine, name: str) -> fleet_pb2.Node:
     """The node as its agent registers it, and leaves again."""
-
-    async def found() -> fleet_pb2.Node | None:
-        return next((n for n in await system.nodes() if n.spec.node_id == name and n.ready), None)
-
     async with system.node(engine.url, name, "--max-sequences", "8"):
-        node: fleet_pb2.Node = await until(found, 30)
-        return node
+        return await system.until_node(name)
 
 
 async def test_no_request_of_an_old_session_reaches_a_node_that_registers_anew_again_and_again(

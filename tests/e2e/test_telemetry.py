@@ -70,9 +70,11 @@ async def test_spans_of_decisions_and_registrations_reach_the_collector_without_
             response = await system.http.post("/v1/chat/completions", json=body, headers=headers)
             assert response.status_code == 200
             await system.recorded(response)
+            request_id = response.headers["x-request-id"]
+            await until(lambda: request_id in system.log("control-plane"))
             log = system.log("control-plane")
         decisions = [json.loads(line).get("decision", {}) for line in log.splitlines()]
-        (decision,) = (each for each in decisions if each.get("request_id") == response.headers["x-request-id"])
+        (decision,) = (each for each in decisions if each.get("request_id") == request_id)
         assert (decision["pool"], decision["status"], decision["sla"]) == ("m/full/short/on_demand", 200, "met")
         # The batches that were not sent yet are sent at the end.
         await until(lambda: any(s.name == "headrace.register" for s in collector.spans("headrace-controlplane")))

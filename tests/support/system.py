@@ -91,27 +91,26 @@ class RunningSystem:
 
     async def until_pools(self, *names: str) -> None:
         """Waits until just these pools have a ready node, and requests are led to them."""
-        settings = self.settings()
 
         async def ready() -> bool:
             found = sorted(pool.name for pool in await self.pools() if pool.ready_nodes)
-            return found == sorted(names) and await self.filters_know_all_pools(settings)
+            return found == sorted(names) and await self.filters_know_all_pools()
 
         await until(ready, START_SECONDS)
 
     async def until_node(self, node_id: str) -> fleet_pb2.Node:
         """The node once it is ready, and requests can be led to it."""
-        settings = self.settings()
 
         async def ready() -> fleet_pb2.Node | None:
             node = next((node for node in await self.nodes() if node.spec.node_id == node_id and node.ready), None)
-            return node if node is not None and await self.filters_know_all_pools(settings) else None
+            return node if node is not None and await self.filters_know_all_pools() else None
 
         node: fleet_pb2.Node = await until(ready, START_SECONDS)
         return node
 
-    async def filters_know_all_pools(self, settings: Settings) -> bool:
+    async def filters_know_all_pools(self) -> bool:
         """Filters hear of the control plane's pools last, when Envoy has them, and a little later than who asks it."""
+        settings = self.settings()
         known = await self.filter_metrics("headrace_routing_table_pools", settings)
         return known == [len(await self.pools())] * (settings.ext_proc.workers or 1)
 
