@@ -139,6 +139,7 @@ def _gateway(fleet: Fleet, settings: Settings, tokens: Tokens | None) -> Gateway
         stream_idle_timeout=settings.gateway.stream_idle_timeout,
         max_wait=settings.gateway.max_wait,
         tokens=tokens,
+        rates=settings.policy.tenants.have_rates,
         # A default pool that has no node now must not keep the rest from being published.
         default_pool=default_pool if any(pool.name == default_pool for pool in fleet.pools) else None,
     )

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from controlplane.config.addresses import is_loopback, url_address
 from controlplane.config.rules import Broken, Rule, path
 from controlplane.config.settings import Settings
-from controlplane.policy.settings import Tenant, TenantRules
 
 
 def tenants_have_names(settings: Settings) -> Iterator[Broken]:
@@ -81,9 +80,7 @@ def nobody_gets_by_when_filters_fail(settings: Settings) -> Iterator[Broken]:
 def workers_count_together(settings: Settings) -> Iterator[Broken]:
     ext_proc, tenants = settings.ext_proc, settings.policy.tenants
     workers = max(ext_proc.workers or 1, len(ext_proc.advertise))
-    everybody: tuple[Tenant | TenantRules, ...] = (tenants, *tenants.known)
-    limited = any(each.requests_per_minute or each.tokens_per_minute for each in everybody)
-    if limited and workers > 1 and ext_proc.session_store.url is None:
+    if tenants.have_rates and workers > 1 and ext_proc.session_store.url is None:
         yield Broken(
             (path("policy.tenants"), path("ext_proc.session_store.url")),
             f"each of {workers} filter workers would allow a tenant its whole rate; name a Redis or Valkey in "

@@ -357,6 +357,12 @@ class TenantRules:
     tokens_per_minute: PerMinute | None = None
     client_may_prefer: tuple[FormatTier, ...] = (FormatTier.FULL, FormatTier.QUANTIZED)
 
+    @property
+    def have_rates(self) -> bool:
+        """Whether anybody is held to a rate."""
+        everybody: tuple[Tenant | TenantRules, ...] = (self, *self.known)
+        return any(each.requests_per_minute or each.tokens_per_minute for each in everybody)
+
 
 # --- composition ---------------------------------------------------------------------------------------------------
 

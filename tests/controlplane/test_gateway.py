@@ -6,7 +6,7 @@ from controlplane.config.settings import Settings
 from controlplane.fleet import Fleet, form_fleet
 from controlplane.gateway import fills_empty_cluster, gateway_of, is_led_to, pool_clusters, retried
 from controlplane.model import NodeLoad, NodeSession, NodeSpec, ServedModel
-from controlplane.policy.settings import ContextClass, Policy
+from controlplane.policy.settings import ContextClass, Policy, Tenant, TenantRules
 from headrace_protos.envoy.config.endpoint.v3 import endpoint_pb2
 from xds_server.assembly import gateway_snapshot
 from xds_server.gateway import PoolCluster
@@ -249,3 +249,13 @@ def test_what_envoys_are_told_does_not_change_with_the_nodes_load() -> None:
     assert gateway_of(before, pool_clusters(before), SETTINGS) == gateway_of(
         after, pool_clusters(after, before), SETTINGS
     )
+
+
+def test_answers_tell_of_rates_where_anybody_is_held_to_one() -> None:
+    def rates(tenants: TenantRules) -> bool:
+        settings = replace(SETTINGS, policy=replace(POLICY, tenants=tenants))
+        return gateway_of(form_fleet([], {}, POLICY, 0.0), (), settings)[0].rates
+
+    assert not rates(TenantRules(known=(Tenant("a"),)))
+    assert rates(TenantRules(requests_per_minute=60))
+    assert rates(TenantRules(known=(Tenant("a"), Tenant("b", tokens_per_minute=1000))))

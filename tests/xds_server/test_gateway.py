@@ -192,6 +192,17 @@ async def test_response_headers_show_the_filters_metadata_and_nothing_without_it
     assert not [name for name in answer.headers if name.startswith(("x-headrace", "x-envoy"))]
 
 
+@pytest.mark.parametrize("rates", [True, False])
+async def test_what_is_left_of_a_rate_is_told_where_there_are_rates_and_never_by_an_engine(world, client, rates):
+    one = await world.engine("one", headers="x-ratelimit-limit-requests: 5\r\nx-ratelimit-reset-tokens: 1s\r\n")
+    world.gateway = dataclasses.replace(world.gateway, rates=rates)
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))
+    world.filter.decide = lambda _: to_pool("p1", **{"ratelimit-limit-requests": "60"})
+    answer = await client.post(url + CHAT, json={})
+    told = {name: value for name, value in answer.headers.items() if name.startswith("x-ratelimit")}
+    assert told == ({"x-ratelimit-limit-requests": "60"} if rates else {})
+
+
 async def test_the_filters_own_answers_pass_untouched(world, client):
     url = await gateway_of(world)
     world.filter.decide = lambda _: external_processor_pb2.ProcessingResponse(

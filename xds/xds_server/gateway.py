@@ -105,11 +105,11 @@ RESPONSE_HEADERS = (
     ("x-headrace-action", "action"),
     ("x-headrace-degraded-to", "degraded_to"),
     ("x-headrace-decision", "debug"),
-    *(
-        (f"x-ratelimit-{what}-{of}", f"ratelimit-{what}-{of}")
-        for of in ("requests", "tokens")
-        for what in ("limit", "remaining", "reset")
-    ),
+)
+RATE_HEADERS = tuple(
+    (f"x-ratelimit-{what}-{of}", f"ratelimit-{what}-{of}")
+    for of in ("requests", "tokens")
+    for what in ("limit", "remaining", "reset")
 )
 
 METADATA_NAMESPACE = "headrace"
@@ -150,7 +150,8 @@ class Gateway:
 
     `metadata_namespace` is where the filter's dynamic metadata is; what is read out of responses, `errors` only of
     those with status 400, is in `<metadata_namespace>.usage`. Requests that the filter gave no pool go to
-    `default_pool`, or get a 503. `tokens` are verified when there are any.
+    `default_pool`, or get a 503. `tokens` are verified when there are any. `rates` says whether anybody is held to one,
+    so that answers tell what is left of it.
     """
 
     ext_proc: tuple[str, ...]
@@ -165,9 +166,9 @@ class Gateway:
     max_wait: float = 60.0
     default_pool: str | None = None
     tokens: Tokens | None = None
+    rates: bool = True
     metadata_namespace: str = METADATA_NAMESPACE
     wishes: tuple[str, ...] = ("debug", "format")
-    response_headers: tuple[tuple[str, str], ...] = RESPONSE_HEADERS
     usage: tuple[UsageRule, ...] = (*USAGE, *FINISH)
     streamed_usage: tuple[UsageRule, ...] = STREAMED_USAGE
     errors: tuple[UsageRule, ...] = ERRORS

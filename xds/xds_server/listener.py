@@ -72,7 +72,7 @@ def _connection_manager(gateway: Gateway) -> http_connection_manager_pb2.HttpCon
             _filter("json_to_metadata", json_usage(gateway)),
             _filter("json_to_metadata.errors", json_errors(gateway)),
             _filter("sse_to_metadata", sse_usage(gateway)),
-            _filter("router", router_pb2.Router(suppress_envoy_headers=True)),
+            _filter("router", _router()),
         ],
         access_log=[*([_access_log(ACCESS_LOG)] if gateway.access_log else []), _usage_log(gateway)],
         local_reply_config=local_reply_config(),
@@ -156,6 +156,14 @@ def _ext_proc(gateway: Gateway) -> ext_proc_pb2.ExternalProcessor:
         metadata_options={"receiving_namespaces": {"untyped": [gateway.metadata_namespace]}},
         mutation_rules={"allow_all_routing": {"value": True}},
     )
+
+
+def _router() -> router_pb2.Router:
+    """Without statistics by status, which the access log has for each request, with its pool and verdict.
+
+    They are made and counted anew with each request (docs/decisions/0021-what-envoy-spends.md).
+    """
+    return router_pb2.Router(suppress_envoy_headers=True, dynamic_stats={"value": False})
 
 
 def _usage_log(gateway: Gateway) -> accesslog_pb2.AccessLog:

@@ -12,7 +12,15 @@ from headrace_protos.envoy.type.matcher.v3 import http_inputs_pb2
 from headrace_protos.xds.core.v3 import extension_pb2 as xds_extension_pb2
 from headrace_protos.xds.type.matcher.v3 import matcher_pb2
 from xds_server import retries
-from xds_server.gateway import PEER_HEADER, POOL_HEADER, TENANT_HEADER, WISH_PREFIX, Gateway
+from xds_server.gateway import (
+    PEER_HEADER,
+    POOL_HEADER,
+    RATE_HEADERS,
+    RESPONSE_HEADERS,
+    TENANT_HEADER,
+    WISH_PREFIX,
+    Gateway,
+)
 from xds_server.local_replies import error_body
 from xds_server.resource import packed
 
@@ -45,10 +53,10 @@ def pool_routes(
             *(WISH_PREFIX + wish for wish in gateway.wishes),
         ],
         # Removals come first, so an engine's own header of the name never passes for ours.
-        response_headers_to_remove=[name for name, _ in gateway.response_headers],
+        response_headers_to_remove=[name for name, _ in (*RESPONSE_HEADERS, *RATE_HEADERS)],
         response_headers_to_add=[
             _header(name, f"%DYNAMIC_METADATA({gateway.metadata_namespace}:{key})%")
-            for name, key in gateway.response_headers
+            for name, key in (*RESPONSE_HEADERS, *(RATE_HEADERS if gateway.rates else ()))
         ],
     )
 
