@@ -9,6 +9,7 @@ from controlplane.config.addresses import split_address
 from controlplane.config.settings import Settings
 from controlplane.fleet import Fleet, Member
 from controlplane.model import NodeSession, Pool, is_pools_own, open_cluster
+from controlplane.policy.settings import TenantRules
 from xds_server.gateway import Endpoint, Gateway, PoolCluster, Tokens
 
 # Fine enough to tell throughputs apart; Envoy sums up to 2**32 - 1 of a cluster.
@@ -16,13 +17,17 @@ GREATEST_WEIGHT = 1000
 
 
 def gateway_of(
-    fleet: Fleet, clusters: Sequence[PoolCluster], settings: Settings, tokens: Tokens | None = None
+    fleet: Fleet,
+    clusters: Sequence[PoolCluster],
+    settings: Settings,
+    tenants: TenantRules,
+    tokens: Tokens | None = None,
 ) -> tuple[Gateway, tuple[PoolCluster, ...]]:
-    """What a snapshot is made of. `clusters` are those that `pool_clusters` makes of the fleet, `tokens` what makes
-    clients' tokens count."""
+    """What a snapshot is made of. `clusters` are those that `pool_clusters` makes of the fleet, `tenants` the rules in
+    force, `tokens` what makes clients' tokens count."""
     if settings.gateway.retry_refused:
         clusters = retried(clusters, fleet)
-    return _gateway(fleet, settings, tokens), tuple(clusters)
+    return _gateway(fleet, settings, tenants, tokens), tuple(clusters)
 
 
 def is_led_to(session: NodeSession, clusters: Iterable[PoolCluster]) -> bool:
@@ -126,7 +131,7 @@ def _is_in_force(member: Member, in_force: Mapping[str, str]) -> bool:
     return in_force.get(member.session.spec.address, member.session.session_id) == member.session.session_id
 
 
-def _gateway(fleet: Fleet, settings: Settings, tokens: Tokens | None) -> Gateway:
+def _gateway(fleet: Fleet, settings: Settings, tenants: TenantRules, tokens: Tokens | None) -> Gateway:
     host, port = split_address(settings.gateway.address)
     default_pool = settings.gateway.default_pool
     return Gateway(
@@ -139,7 +144,7 @@ def _gateway(fleet: Fleet, settings: Settings, tokens: Tokens | None) -> Gateway
         stream_idle_timeout=settings.gateway.stream_idle_timeout,
         max_wait=settings.gateway.max_wait,
         tokens=tokens,
-        rates=settings.policy.tenants.have_rates,
+        rates=tenants.have_rates,
         # A default pool that has no node now must not keep the rest from being published.
         default_pool=default_pool if any(pool.name == default_pool for pool in fleet.pools) else None,
     )

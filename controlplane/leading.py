@@ -47,7 +47,8 @@ class Leading:
         """
         before, led_before = self._current.value, self._clusters
         self._clusters = pool_clusters(view.fleet, before.fleet if before else None)
-        told = gateway_of(view.fleet, self._clusters, self._settings, self._tokens())
+        tenants = view.table.policy.tenants
+        told = gateway_of(view.fleet, self._clusters, self._settings, tenants, self._tokens())
         if told != self._told:  # most views differ from the last one in load only
             self._discovery.publish(gateway_snapshot(*told))
             self._told = told

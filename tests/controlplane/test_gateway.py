@@ -26,7 +26,7 @@ def node(name: str, port: int, *, sequences: int = 8, health_path: str = "/healt
 
 
 def snapshot_of(fleet: Fleet, clusters: tuple[PoolCluster, ...], settings: Settings) -> Snapshot:
-    return gateway_snapshot(*gateway_of(fleet, clusters, settings))
+    return gateway_snapshot(*gateway_of(fleet, clusters, settings, POLICY.tenants))
 
 
 def published(fleet: Fleet, before: Fleet | None) -> Snapshot:
@@ -246,15 +246,14 @@ def test_what_envoys_are_told_does_not_change_with_the_nodes_load() -> None:
     busy = {name: NodeLoad(running=8, waiting=3, kv_cache_use=0.9, reported_at=99.5) for name in ("a", "b")}
     before, after = (form_fleet(sessions, loads, POLICY, 100.0) for loads in (idle, busy))
     assert before != after
-    assert gateway_of(before, pool_clusters(before), SETTINGS) == gateway_of(
-        after, pool_clusters(after, before), SETTINGS
+    assert gateway_of(before, pool_clusters(before), SETTINGS, POLICY.tenants) == gateway_of(
+        after, pool_clusters(after, before), SETTINGS, POLICY.tenants
     )
 
 
 def test_answers_tell_of_rates_where_anybody_is_held_to_one() -> None:
     def rates(tenants: TenantRules) -> bool:
-        settings = replace(SETTINGS, policy=replace(POLICY, tenants=tenants))
-        return gateway_of(form_fleet([], {}, POLICY, 0.0), (), settings)[0].rates
+        return gateway_of(form_fleet([], {}, POLICY, 0.0), (), SETTINGS, tenants)[0].rates
 
     assert not rates(TenantRules(known=(Tenant("a"),)))
     assert rates(TenantRules(requests_per_minute=60))

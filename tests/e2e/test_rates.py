@@ -86,6 +86,18 @@ async def test_a_tenant_has_its_rate_and_gets_back_what_it_did_not_use() -> None
         assert (await send(system, chat(), tenant="other")).status_code == 200
 
 
+async def test_a_rate_that_comes_with_a_new_policy_is_told_too() -> None:
+    async with running_world(FREE_PORTS) as system:
+        file = system.folder / "policy.yaml"
+        file.write_text("tenants: {header: x-tenant, requests_per_minute: 1000}")
+        assert (await system.headrace("policy", "set", str(file))).status == 0
+
+        async def is_told() -> bool:
+            return (await send(system, chat())).headers.get("x-ratelimit-limit-requests") == "1000"
+
+        await until(is_told, SECONDS)
+
+
 async def test_workers_share_a_rate_and_admit_all_while_their_store_is_away() -> None:
     async with running_redis() as server:
         store = f'ext_proc: {{workers: 2, session_store: {{url: "{server.url}"}}, '
