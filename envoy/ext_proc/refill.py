@@ -22,6 +22,10 @@ PACE_SECONDS = 10.0
 # In the mean; used up for less, or with fewer credits spent meanwhile, there is no pace.
 LEAST_SECONDS = PACE_SECONDS / 2
 LEAST_SPENT = 4.0
+# The share of the pace that is given. Nothing puts an error right while no news comes: too fast a pace adds up in the
+# engines' queues, and answers grow longer once pressure is forgotten and caps none. Too slow a one leaves a few places
+# empty.
+CAREFUL = 0.9
 
 
 @dataclass(slots=True)
@@ -67,5 +71,5 @@ class Refill:
 
     def _filled(self, now: float) -> float:
         """What nobody takes is not saved up for longer than it takes to notice that no news comes."""
-        pace = self.credits / self.seconds
+        pace = CAREFUL * self.credits / self.seconds
         return min(self.level + pace * (now - self.at), max(pace * QUIET_SECONDS, 1.0))
