@@ -22,7 +22,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,14 +118,31 @@ def kept(each: Came) -> bool:
     return each.first <= first and each.whole <= first + per_token * each.output_tokens
 
 
+def violations(came: Sequence[Came]) -> tuple[int, int]:
+    """Of how many that were not turned away, whose promise was not kept: these, and all."""
+    judged = [each for each in came if each.status != 429]
+    return sum(not kept(each) for each in judged), len(judged)
+
+
+def wanted(policy: str, came: Mapping[QosTier, Sequence[Came]], of_engines: float) -> Iterator[tuple[str, bool]]:
+    """What is asked of a policy, and whether it is so. `of_engines` is what it served as promised, as a share."""
+    violated, judged = violations(came[QosTier.GUARANTEED])
+    if policy == "off":
+        yield "guaranteed violated >= 30%", violated >= 0.3 * judged > 0
+        return
+    yield "guaranteed violated <= 2.0%", violated <= 0.02 * judged
+    if policy == "tuned":
+        yield "as promised >= 95% of what the engines can do", of_engines >= 0.95
+        yield "every tier is served", all(any(each.status == 200 for each in of_tier) for of_tier in came.values())
+
+
 def tier_row(came: Sequence[Came]) -> dict[str, Any]:
     answered = [each for each in came if each.status == 200]
     shed = [each for each in came if each.status == 429]
-    judged = [each for each in came if each.status != 429]
     waited = [seconds for each in answered if (seconds := _debug(each).get("waited_seconds", 0.0))]
     return {
         "asked": len(came),
-        "violated": _share(sum(not kept(each) for each in judged), len(judged)),
+        "violated": _share(*violations(came)),
         "shed": _share(len(shed), len(came)),
         "degraded": _share(sum("x-headrace-degraded-to" in each.headers for each in came), len(came)),
         "queued": _share(len(waited), len(came)),
@@ -204,16 +221,17 @@ def main() -> None:
     print(f"the engines by themselves: {most:.0f} tokens/s; {well}", flush=True)
     for name in given.policies:
         came, well = measured(through_headrace(POLICIES[name], due, end))
-        counted = [each for each in came if each.due.at >= begin]
+        counted = {tier: [each for each in came if each.due.at >= begin and each.due.kind == tier] for tier in QosTier}
         within = tokens_per_second([each for each in came if kept(each)], begin, end)
         served = tokens_per_second(came, begin, end)
         print(
             f"\n{name}: {served:.0f} tokens/s served, {within:.0f} of them as promised, "
             f"{100 * within / most:.0f}% of what the engines can do; {well}"
         )
-        for tier in QosTier:
-            row = tier_row([each for each in counted if each.due.kind == tier])
-            print(f"  {tier:12} " + ", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+        for tier, of_tier in counted.items():
+            print(f"  {tier:12} " + ", ".join(f"{key} {value}" for key, value in tier_row(of_tier).items()))
+        met = wanted(name, counted, within / most)
+        print("  wanted: " + ", ".join(f"{what}: {'yes' if so else 'NO'}" for what, so in met), flush=True)
 
 
 if __name__ == "__main__":
