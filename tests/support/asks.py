@@ -33,11 +33,12 @@ def make_ask(
     body: Any,
     path: str = "/v1/chat/completions",
     *,
+    method: str = "POST",
     headers: Mapping[str, str] | None = None,
     policy: Policy | None = None,
 ) -> Ask:
     """What a body that must be readable asks for."""
-    request = make_request(body, path, headers=headers)
+    request = make_request(body, path, method=method, headers=headers)
     identity = identify(request.headers, make_table(policy=policy), None)
     assert isinstance(identity, Identity), identity
     ask = parse(request, policy or Policy(), identity.tenant)

@@ -289,6 +289,17 @@ def test_only_shapeable_requests_are_shaped(path: str, fields: dict[str, Any], s
     assert (decided(more, BEST_EFFORT, path=path, **fields).action is Action.REJECT) is (shaped or also)
 
 
+@pytest.mark.parametrize(
+    ("method", "shaped"), [("POST", True), ("PUT", True), ("PATCH", True), ("GET", False), ("DELETE", False)]
+)
+def test_only_methods_that_ask_for_text_are_shaped(method: str, shaped: bool) -> None:
+    """Facts row: shapeable."""
+    made = table(pressed(best_effort=CRITICAL))
+    body = {"model": "llama", "messages": [{"role": "user", "content": "Go on"}]}
+    ask = make_ask(body, method=method, headers={"x-tenant": NAMES[BEST_EFFORT]}, policy=made.policy)
+    assert (decide(ask, made, None).action is Action.REJECT) is shaped
+
+
 # --- capacity ------------------------------------------------------------------------------------------------------
 
 ON_DEMAND = make_pool()
