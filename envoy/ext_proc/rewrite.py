@@ -20,24 +20,27 @@ _scan = json.JSONDecoder(parse_int=float, strict=False).raw_decode
 def replace_model(body: bytes, model: str) -> bytes:
     """`body` with `model` as the value of its top-level member `model`; unchanged where there is none."""
     encoded = json.dumps(model)
-    return _with_values(body, ("model",), lambda _: encoded)
+    return _with_values(body, ("model",), lambda *_: encoded)
 
 
-def cap_output(body: bytes, limit: int, names: tuple[str, ...]) -> bytes:
+def cap_output(body: bytes, limit: int, names: tuple[str, ...], others: tuple[str, ...] = ()) -> bytes:
     """`body` with no output cap above `limit` tokens: `names` are the members that may hold one, and the first of them
-    is added where none does. A cap is never raised."""
-    capped = False
+    is set where none does. Of duplicates the last counts, as it does for engines. Caps under `others`, which only some
+    engines know, are lowered too, and stand for none that all know. A cap is never raised."""
+    capped: dict[str, bool] = {}
 
-    def value(given: object) -> str | None:
-        nonlocal capped
-        tokens = _tokens(given)
-        if tokens is None:
-            return None  # means nothing to an engine, or is for it to refuse
-        capped = True
-        return str(limit) if tokens > limit else None
+    def lower(name: str, given: object) -> str | None:
+        tokens = _tokens(given)  # None means nothing to an engine, or is for it to refuse
+        capped[name] = tokens is not None
+        is_endless = name in others and isinstance(given, float) and given < 0  # llama.cpp takes it for no cap
+        return str(limit) if is_endless or (tokens is not None and tokens > limit) else None
 
-    changed = _with_values(body, names, value)
-    return changed if capped else set_member(changed, names[0], str(limit))
+    changed = _with_values(body, (*names, *others), lower)
+    if any(capped.get(name) for name in names):
+        return changed
+    if names[0] not in capped:
+        return _with_first(changed, names[0], str(limit))
+    return _with_values(changed, names[:1], lambda _, given: str(limit) if _tokens(given) is None else None)
 
 
 def set_member(body: bytes, name: str, encoded: str) -> bytes:
@@ -45,7 +48,7 @@ def set_member(body: bytes, name: str, encoded: str) -> bytes:
     a new one, the first, where there is none."""
     found = False
 
-    def value(_: object) -> str:
+    def value(*_: object) -> str:
         nonlocal found
         found = True
         return encoded
@@ -71,8 +74,9 @@ def _with_first(body: bytes, name: str, encoded: str) -> bytes:
     return body[:start] + json.dumps(name).encode() + b":" + encoded.encode() + comma + body[start:]
 
 
-def _with_values(body: bytes, names: tuple[str, ...], value: Callable[[object], str | None]) -> bytes:
-    """`body` with the values that `value` gives for those of the top-level members `names`; None leaves one as it is.
+def _with_values(body: bytes, names: tuple[str, ...], value: Callable[[str, object], str | None]) -> bytes:
+    """`body` with the values that `value` gives, by name and value, for those of the top-level members `names`; None
+    leaves one as it is.
 
     It is unchanged too when it cannot be read after all, as when it is nested deeper than Python follows: the engine
     is then left to refuse it.
@@ -81,8 +85,8 @@ def _with_values(body: bytes, names: tuple[str, ...], value: Callable[[object], 
     out: list[str] = []
     at = 0
     try:
-        for start, end, given in _members(text, names):
-            encoded = value(given)
+        for name, start, end, given in _members(text, names):
+            encoded = value(name, given)
             if encoded is not None:
                 out += (text[at:start], encoded)
                 at = end
@@ -91,8 +95,8 @@ def _with_values(body: bytes, names: tuple[str, ...], value: Callable[[object], 
     return "".join((*out, text[at:])).encode(errors="surrogateescape") if out else body
 
 
-def _members(text: str, names: tuple[str, ...]) -> Iterator[tuple[int, int, object]]:
-    """Where the values of these members are, and what they are. Duplicate keys give several."""
+def _members(text: str, names: tuple[str, ...]) -> Iterator[tuple[str, int, int, object]]:
+    """The names of these members, where their values are, and what they are. Duplicate keys give several."""
     plain_members = _plain_members(names)
     at = _after_blanks(text, 0)
     while text[at : at + 1] in {"{", ","}:
@@ -104,7 +108,7 @@ def _members(text: str, names: tuple[str, ...]) -> Iterator[tuple[int, int, obje
         start = _after_blanks(text, _after_blanks(text, at) + 1)
         value, end = _scan(text, start)
         if key in names:
-            yield start, end, value
+            yield key, start, end, value
         at = _after_blanks(text, end)
 
 

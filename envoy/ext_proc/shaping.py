@@ -18,6 +18,8 @@ _CAPS = {
     Endpoint.RESPONSES: ("max_output_tokens",),
     Endpoint.MESSAGES: ("max_tokens",),
 }
+# llama.cpp takes its own name for it before all others.
+_OTHER_CAPS = ("n_predict",)
 # https://docs.vllm.ai/en/latest/serving/openai_compatible_server: lower is sooner
 _PRIORITIES = {tier: str(rank) for rank, tier in enumerate(QosTier)}
 
@@ -29,7 +31,7 @@ def shaped_body(body: bytes, ask: Ask, decision: Decision, qos: QosRules) -> byt
     if pool is not None and ask.model is not None and ask.model != pool.served_name and ask.model not in pool.aliases:
         shaped = replace_model(shaped, pool.served_name)
     if decision.output_limit is not None:
-        shaped = cap_output(shaped, decision.output_limit, _CAPS[decision.endpoint])
+        shaped = cap_output(shaped, decision.output_limit, _CAPS[decision.endpoint], _OTHER_CAPS)
     if qos.engine_priority and qos.mode is Mode.ENABLED and ask.endpoint in qos.shapes and decision.qos_tier:
         shaped = set_member(shaped, "priority", _PRIORITIES[decision.qos_tier])
     return None if shaped is body else shaped

@@ -102,11 +102,21 @@ CHAT_CAPS = ("max_tokens", "max_completion_tokens")
         (b'{"max_tokens":-1}', b'{"max_tokens":100}'),
         (b'{"a":"\xff\\ud800","m\\u0061x_tokens":500}', b'{"a":"\xff\\ud800","m\\u0061x_tokens":100}'),
         (b'{"max_tokens":null,"max_completion_tokens":50}', b'{"max_tokens":null,"max_completion_tokens":50}'),
+        # Of duplicates engines take the last: one that caps nothing undoes those before it.
+        (b'{"max_tokens":5000,"max_tokens":null}', b'{"max_tokens":100,"max_tokens":100}'),
+        (b'{"max_tokens":5,"max_tokens":-1}', b'{"max_tokens":5,"max_tokens":100}'),
+        (
+            b'{"max_completion_tokens":5,"max_completion_tokens":0}',
+            b'{"max_tokens":100,"max_completion_tokens":5,"max_completion_tokens":0}',
+        ),
+        # What only some engines take for a cap is lowered, and caps nothing for the others.
+        (b'{"n_predict":5000}', b'{"max_tokens":100,"n_predict":100}'),
+        (b'{"n_predict":-1,"max_tokens":7}', b'{"n_predict":100,"max_tokens":7}'),
     ],
 )
 def test_output_is_capped_under_every_name_and_no_other_byte_changes(body: bytes, expected: bytes) -> None:
     """Facts row: output caps under several names."""
-    assert cap_output(body, 100, CHAT_CAPS) == expected
+    assert cap_output(body, 100, CHAT_CAPS, ("n_predict",)) == expected
 
 
 @given(
