@@ -2,6 +2,7 @@
 
 Works on the text, since decoding and encoding again would change numbers, unknown fields and duplicate keys. The body
 is known to be a valid JSON object, as the request was parsed before; values are passed by Python's scanner in C.
+All of it raises TooManyMembersError.
 """
 
 from __future__ import annotations
@@ -15,6 +16,14 @@ from functools import lru_cache
 _BLANKS = re.compile(r"[ \t\n\r]*")
 # Gives a value and where it ends. Numbers are passed, not used: as integers they could be too long for Python.
 _scan = json.JSONDecoder(parse_int=float, strict=False).raw_decode
+
+
+# Each costs some microseconds in Python; no API has so many.
+MOST_MEMBERS = 10_000
+
+
+class TooManyMembersError(Exception):
+    """The body has more top-level members than can be looked at while others wait."""
 
 
 def replace_model(body: bytes, model: str) -> bytes:
@@ -99,7 +108,11 @@ def _members(text: str, names: tuple[str, ...]) -> Iterator[tuple[str, int, int,
     """The names of these members, where their values are, and what they are. Duplicate keys give several."""
     plain_members = _plain_members(names)
     at = _after_blanks(text, 0)
+    looked_at = 0
     while text[at : at + 1] in {"{", ","}:
+        looked_at += 1
+        if looked_at > MOST_MEMBERS:
+            raise TooManyMembersError
         plain = plain_members.match(text, at + 1)
         at = _after_blanks(text, plain.end() if plain else at + 1)
         if text[at : at + 1] != '"':

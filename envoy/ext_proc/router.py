@@ -35,6 +35,7 @@ from ext_proc.exchange import TooLarge
 from ext_proc.keys import Keys
 from ext_proc.limits import NO_BILL, Bill, RateLimits
 from ext_proc.pins import PinStore
+from ext_proc.rewrite import MOST_MEMBERS, TooManyMembersError
 from ext_proc.shaping import degraded_to, shaped_body
 from ext_proc.turns import Claim
 from ext_proc.waiting import Extend, Line, Place
@@ -47,6 +48,9 @@ _NOT_READY = Refusal(
 )
 _INTERNAL_ERROR = Refusal(
     500, "server_error", "internal_error", "The router failed to decide about this request; this is a fault of its own."
+)
+_TOO_MANY_MEMBERS = Refusal(
+    400, "invalid_request_error", "invalid_json", f"The request body has more than {MOST_MEMBERS} members; send fewer."
 )
 
 
@@ -127,7 +131,11 @@ class Router:
             return decision, _list_models(decision, table.models_of(identity.tenant))
         if decision.refusal is not None or decision.pool is None:
             return decision, _refuse(decision, decision.refusal or _INTERNAL_ERROR, bill)
-        body = shaped_body(request.body, ask, decision, table.policy.qos)
+        try:
+            body = shaped_body(request.body, ask, decision, table.policy.qos)
+        except TooManyMembersError:
+            self._rates.give_back(bill)
+            return _refusal(request, _TOO_MANY_MEMBERS, Reason.BAD_REQUEST)
         metadata = _metadata(decision, debug=ask.debug, bill=bill)
         return decision, Route(decision.cluster, metadata, body, identity.taken_off, self._keys.shown_to_engines)
 

@@ -25,7 +25,7 @@ _PRIORITIES = {tier: str(rank) for rank, tier in enumerate(QosTier)}
 
 
 def shaped_body(body: bytes, ask: Ask, decision: Decision, qos: QosRules) -> bytes | None:
-    """The body for the pool of a decision that sends its request."""
+    """The body for the pool of a decision that sends its request. Raises TooManyMembersError."""
     shaped = body
     pool = decision.pool
     if pool is not None and ask.model is not None and ask.model != pool.served_name and ask.model not in pool.aliases:

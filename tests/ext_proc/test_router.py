@@ -18,6 +18,7 @@ from ext_proc.answer import Answer, Reply, Route
 from ext_proc.credits import Credits, Share
 from ext_proc.exchange import TooLarge
 from ext_proc.pins import MemoryPins, PinStore
+from ext_proc.rewrite import MOST_MEMBERS
 from ext_proc.router import Router
 from support.asks import make_pool, make_request, make_table
 from support.filter import READY_TABLE, Decided, decision_of, new_line, new_router, not_extended
@@ -103,6 +104,15 @@ async def test_a_body_without_a_model_is_not_rewritten() -> None:
     table = make_table(make_pool("full", served_name="other"))
     answer = await routed(new_router(table), {"messages": []})
     assert answer.body is None
+
+
+async def test_a_body_of_more_members_than_can_be_passed_in_time_is_refused() -> None:
+    """Ten megabytes of them would stop the worker for seconds, and everybody whom it holds."""
+    many = b'"\\u0061":[[]],' * MOST_MEMBERS
+    reply, said = await refused(new_router(), make_request(b"{" + many + json.dumps(STORY).encode()[1:]))
+    assert (reply.status, said["error"]["code"]) == (400, "invalid_json")
+    plain = b'"a":1,' * (2 * MOST_MEMBERS)
+    assert (await routed(new_router(), b"{" + plain + json.dumps(STORY).encode()[1:])).body is not None
 
 
 async def test_a_pool_that_serves_the_canonical_name_gets_the_body_as_it_is() -> None:
