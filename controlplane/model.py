@@ -465,10 +465,10 @@ class Contexts(Struct, frozen=True, gc=False):
     larger: int = 0
 
 
-class Alternative(Struct, frozen=True, gc=False):
+class Alternative(Struct, frozen=True, gc=False, cache_hash=True):
     """A pool that was looked at: `excluded_by` names the filter that took it out, else `scores` hold its marks.
 
-    `overridden` as in Pool.
+    `overridden` as in Pool. Decisions share these, and each of them is looked up by them, so that their hash is kept.
     """
 
     pool: str

@@ -49,6 +49,13 @@ def test_characters_are_counted_by_class_and_script(text: str, counts: dict[str,
     assert count_text(text) == TextCounts(**{"total": len(text.encode()), **counts})
 
 
+@given(st.text(alphabet="a0. \n"))
+def test_what_stands_together_is_counted_as_it_stands(text: str) -> None:
+    counts = count_text(text)
+    found = counts.blank_pairs, counts.words, counts.joins, counts.stops, counts.indents, counts.triples
+    assert found == tuple(map(text.count, ("  ", " a", ".a", ". ", "\n ", "000")))
+
+
 @given(st.text())
 def test_no_character_is_in_two_classes(text: str) -> None:
     counts = count_text(text)
