@@ -72,6 +72,10 @@ class Document:
     root: Node
     faults: tuple[Fault, ...]
 
+    @property
+    def states_anything(self) -> bool:
+        return not isinstance(self.root, Section) or bool(self.root.children)
+
     def has(self, path: Path) -> bool:
         """Whether the text itself states a value at this path."""
         return self._find(path)[0] == len(path)

@@ -41,8 +41,13 @@ def load(text: str, name: str) -> Settings:
 
 
 def load_policy(text: str, name: str) -> Policy:
-    """A policy from YAML of the shape of the `policy` section. Raises ConfigurationError as `load` does."""
+    """A policy from YAML of the shape of the `policy` section. Raises ConfigurationError as `load` does, and for a text
+    without any setting: what failed to be written must not replace what is in force by defaults."""
     document = open_document(text, name)
+    if not document.states_anything:
+        raise ConfigurationError(
+            [f"{name}:1: no setting is stated; `headrace policy reset` restores the configured policy"]
+        )
     policy, faults = read(Policy, document)
     if policy is not None:
         if document.has(_WORDS):

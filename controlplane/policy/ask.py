@@ -26,6 +26,10 @@ from controlplane.policy.text import count_text, cut_data_uris, excerpt
 _MAX_TOKENS = 2**31 - 1
 _MAX_CHOICES = 1024
 _UNENCODED = frozenset({"", "identity"})
+# To make an object of each takes a microsecond, while everybody else waits. Prompts of a million tokens have far fewer,
+# and what is smaller cannot have enough to matter.
+_MOST_OPENED = 200_000
+_LARGE_BYTES = 1 << 20
 _METHODS = frozenset({"POST", "PUT", "PATCH"})
 _ENDPOINTS = (
     ("/chat/completions", Endpoint.CHAT),
@@ -65,6 +69,8 @@ def parse(request: HttpRequest, policy: Policy, tenant: str = "", known_by: str 
             "unsupported_content_encoding",
             "Request bodies must not be compressed; send it without Content-Encoding.",
         )
+    if len(body) > _LARGE_BYTES and body.count(b"{") + body.count(b"[") > _MOST_OPENED:
+        return _unreadable(f"it opens more than {_MOST_OPENED} objects and arrays; send fewer")
     if not body.isascii():
         try:
             body.decode()

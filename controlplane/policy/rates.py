@@ -60,6 +60,11 @@ def charges_of(
     return tuple(charges)
 
 
+def most_tokens(decision: Decision, largest_context: int) -> int:
+    """No engine needs more for a request, each choice being a sequence."""
+    return largest_context * decision.choices
+
+
 def correction(charged: int, used: int | None, *, failed: bool) -> int:
     """The tokens by which a charge was too low, below 0 where it was too high. What nobody counted stays as charged,
     unless the answer was an error: then no tokens were made."""

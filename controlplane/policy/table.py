@@ -19,7 +19,8 @@ from controlplane.policy.settings import Policy, Tenant
 class RoutingTable:
     """All that a filter decides by. `names` holds the pools for each name that a request may call a model by,
     `tenants` what holds for a tenant, as in `Ask`, and `keys` whose the API key of a digest is. `since` is when the
-    last of the quiescing nodes that it knows registered: what is decided by it is later."""
+    last of the quiescing nodes that it knows registered: what is decided by it is later. No pool holds more tokens in a
+    sequence than `largest_context`, which is 0 without pools."""
 
     version: str
     pools: tuple[Pool, ...]
@@ -29,6 +30,7 @@ class RoutingTable:
     models: tuple[str, ...]
     tenants: Mapping[str, Tenant]
     since: float
+    largest_context: int
     keys: Mapping[str, str]
     trusted_peers: tuple[IPv4Network | IPv6Network, ...]
     calibrations: Calibrations
@@ -87,6 +89,7 @@ def compile_table(
         models=(),
         tenants={tenant_of_name(tenant.name): tenant for tenant in policy.tenants.known},
         since=0.0,
+        largest_context=0,
         keys={digest: tenant_of_name(tenant.name) for tenant in policy.tenants.known for digest in tenant.keys},
         trusted_peers=tuple(map(ip_network, policy.tenants.trusted_peers)),
         calibrations=calibrations or unlearned(policy.estimation),
@@ -106,6 +109,7 @@ def with_pools(table: RoutingTable, pools: Iterable[Pool]) -> RoutingTable:
         names=_names(candidates, models),
         models=models,
         since=max((pool.quiesces_since for pool in ordered), default=0.0),
+        largest_context=max((pool.max_context for pool in ordered), default=0),
     )
 
 

@@ -14,7 +14,15 @@ from msgspec import Struct
 
 from controlplane.errors import UnavailableError
 from controlplane.model import Decision
-from controlplane.policy.rates import WINDOW_SECONDS, Charge, charges_of, correction, rate_limited, told
+from controlplane.policy.rates import (
+    WINDOW_SECONDS,
+    Charge,
+    charges_of,
+    correction,
+    most_tokens,
+    rate_limited,
+    told,
+)
 from controlplane.policy.table import RoutingTable
 from ext_proc.debts import DebtStore
 
@@ -22,7 +30,8 @@ _log = logging.getLogger(__name__)
 
 
 class Observer(Protocol):
-    """Told what became of requests that a rate holds for: admitted, refused or unchecked; and of corrections."""
+    """Told what became of requests that a rate holds for: admitted, refused or unchecked; and of corrections: done,
+    lost or implausible."""
 
     def rate_checked(self, outcome: str) -> None: ...
 
@@ -30,11 +39,13 @@ class Observer(Protocol):
 
 
 class Bill(Struct, frozen=True, gc=False):
-    """What a request was charged with, and the tenant's debts after that, in seconds; empty where no rate holds."""
+    """What a request was charged with, and the tenant's debts after that, in seconds; empty where no rate holds. It can
+    need `most_tokens`."""
 
     tenant: str = ""
     charges: tuple[Charge, ...] = ()
     debts: tuple[float, ...] = ()
+    most_tokens: int = 0
 
     @property
     def told(self) -> Mapping[str, str]:
@@ -46,7 +57,7 @@ class Bill(Struct, frozen=True, gc=False):
         """What the access log brings back to `RateLimits.used`; empty when no tokens are charged."""
         for charge in self.charges:
             if charge.of == "tokens":
-                return f"{charge.amount} {charge.per_minute} {self.tenant}"
+                return f"{charge.amount} {charge.per_minute} {self.most_tokens} {self.tenant}"
         return ""
 
 
@@ -73,7 +84,7 @@ class RateLimits:
                 _log.error("rates are not checked, all requests are admitted: %s", error)
             return decision, NO_BILL
         self._is_away = False
-        bill = Bill(decision.tenant, charges, admission.debts)
+        bill = Bill(decision.tenant, charges, admission.debts, most_tokens(decision, table.largest_context))
         if admission.admitted:
             self._observer.rate_checked("admitted")
             return decision, bill
@@ -86,10 +97,15 @@ class RateLimits:
             self._correct(bill.tenant, charge.of, -charge.seconds)
 
     def used(self, note: str, tokens: int | None, *, failed: bool) -> None:
-        """What became of a request with that note: the tokens by the engine's count, None when it did not say."""
-        charged, _, rest = note.partition(" ")
-        per_minute, _, tenant = rest.partition(" ")
+        """What became of a request with that note: the tokens by the engine's count, None when it did not say.
+
+        A count that no engine can have reached is taken for none: it would be a debt of days.
+        """
         try:
+            charged, per_minute, most, tenant = note.split(" ", 3)
+            if tokens is not None and tokens > int(most):
+                self._observer.rate_corrected("implausible")
+                tokens = None
             more = correction(int(charged), tokens, failed=failed)
             seconds = more * WINDOW_SECONDS / int(per_minute)
         except (ValueError, ZeroDivisionError):  # as of another version

@@ -53,7 +53,7 @@ async def test_an_admitted_request_tells_what_is_left() -> None:
     assert told["ratelimit-reset-requests"] == "6s"
     assert told["ratelimit-limit-tokens"] == "2500"
     assert int(told["ratelimit-remaining-tokens"]) == 2500 - charged
-    assert answer.metadata["bill"] == f"{charged} 2500 name:acme"
+    assert answer.metadata["bill"] == f"{charged} 2500 {TABLE.largest_context} name:acme"
 
 
 async def test_who_is_beyond_his_rate_gets_429_until_time_has_passed_and_others_do_not() -> None:
@@ -172,13 +172,33 @@ async def _one(message: als_pb2.StreamAccessLogsMessage) -> Any:
     yield message
 
 
+async def test_a_count_that_no_engine_can_have_reached_is_no_debt() -> None:
+    world = World()
+    answer = await world.send({**CHAT, "n": 2, "max_tokens": 10})
+    assert isinstance(answer, Route)
+    bill, before = answer.metadata["bill"], answer.metadata["ratelimit-remaining-tokens"]
+    assert bill.split()[2] == str(2 * TABLE.largest_context)
+    world.rates.used(bill, 2 * TABLE.largest_context + 1, failed=False)
+    assert world.observer.rates[-2:] == ["admitted", "corrected: implausible"]
+    told = await world.send({**CHAT, "n": 2, "max_tokens": 10})
+    assert isinstance(told, Route)
+    assert int(told.metadata["ratelimit-remaining-tokens"]) == 2 * int(before) - 2500
+
+
 async def test_usage_puts_a_charge_right_and_nonsense_changes_nothing() -> None:
     world = World()
     for _ in range(2):
         answer = await world.send()
         assert isinstance(answer, Route)
         bill = answer.metadata["bill"]
-    for nonsense in ("", "1", "x 3000 name:acme", "1000 0 name:acme", "1000 3000x name:acme"):
+    for nonsense in (
+        "",
+        "1",
+        "x 3000 9 name:acme",
+        "1000 0 9 name:acme",
+        "1000 3000x 9 name:acme",
+        "1000 3000 name:acme",
+    ):
         world.rates.used(nonsense, 5, failed=False)
     assert isinstance(await world.send(), Reply)
     for _ in range(2):

@@ -241,6 +241,13 @@ async def test_envoys_own_errors_are_openai_shaped(world, client):
     assert answer.headers["retry-after"] == "1"
 
 
+async def test_who_asks_for_another_protocol_is_told_that_there_is_none(world, client):
+    one = await world.engine("one")
+    url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))
+    answer = await client.get(url + CHAT, headers={"connection": "upgrade", "upgrade": "websocket"})
+    assert (answer.status_code, error_of(answer)["code"]) == (403, "upgrade_refused")
+
+
 async def test_a_large_json_answer_passes(world, client):
     one = await world.engine("one", body=json.dumps({"data": "x" * (20 << 20)}).encode())
     url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))

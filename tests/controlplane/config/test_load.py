@@ -105,6 +105,13 @@ def test_a_policy_is_read_alone_as_its_section_is() -> None:
     assert load("policy:\n  default_model: m\n", "h.yaml").policy == policy
 
 
+@pytest.mark.parametrize("text", ["", "# nothing\n", "null", "{}"])
+def test_a_policy_without_any_setting_replaces_none(text: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_policy(text, "p.yaml")
+    assert "headrace policy reset" in caught.value.faults[0]
+
+
 def test_faults_of_a_policy_alone_have_paths_without_the_section() -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_policy("sensitivity:\n  hot_temperature: 9\nnonsense: 1\n", "p.yaml")

@@ -290,6 +290,14 @@ def test_what_no_engine_could_read_is_refused_with_the_place(body: bytes, says: 
     assert says in answer.message
 
 
+def test_a_body_of_more_objects_than_can_be_read_in_time_is_refused_and_long_text_is_not() -> None:
+    chat = b'{"model":"a","messages":[{"role":"user","content":"%s"}],"n":[%s]}'
+    answer = refusal(make_request(chat % (b"x", b"[]," * 400_000 + b"1")))
+    assert (answer.status, answer.code) == (400, "invalid_json")
+    assert "more than 200000 objects and arrays" in answer.message
+    assert isinstance(parse(make_request(chat % (b"f(x[0]) = 1; " * 190_000, b"1")), Policy()), Ask)
+
+
 @pytest.mark.parametrize("depth", [100, 300, 900, 990])
 def test_deep_nesting_is_read_or_refused_but_never_breaks(depth: int) -> None:
     nest = b"[" * depth + b"]" * depth
