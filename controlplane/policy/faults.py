@@ -23,6 +23,12 @@ from controlplane.policy.settings import (
 # As `headrace keys new` prints them.
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
+# Names of pools hold those of classes; they stand in headers, and `/` parts them.
+CLASS_NAME = re.compile(r"[\w.-]+")
+
+# https://www.rfc-editor.org/rfc/rfc9110#section-5.6.2
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
 # What is remembered at most of time that goes on evenly.
 MOST_HALF_LIVES = 1 / math.log(2)
 
@@ -43,6 +49,11 @@ def faults(policy: Policy) -> tuple[str, ...]:
     classes = policy.context_classes
     if len({entry.name for entry in classes}) < len(classes):
         found.append("context_classes: two classes have the same name; names must differ")
+    found.extend(
+        f"context_classes: the name {entry.name!r} is a part of pools' names; use letters, digits, - _ and ."
+        for entry in classes
+        if not CLASS_NAME.fullmatch(entry.name)
+    )
     bounds = [entry.max_context for entry in classes]
     if bounds[-1] is not None:
         found.append("context_classes: the last class must be unbounded; leave out its max_context")
@@ -84,6 +95,8 @@ def _tenant_faults(rules: TenantRules) -> Iterator[str]:
     names = [tenant.name for tenant in rules.known]
     if len(set(names)) < len(names):
         yield "tenants.known: two entries are of the same tenant; leave one"
+    if rules.header is not None and not HEADER_NAME.fullmatch(rules.header):
+        yield f"tenants.header: {rules.header!r} is no name of a header"
     if rules.header is not None and rules.header.lower().startswith("x-headrace-"):
         yield "tenants.header: headers that begin with x-headrace- are taken off every request; choose another name"
     if rules.header is None and rules.trusted_peers:

@@ -420,6 +420,14 @@ ONE_FAULT = [
         "2: policy.context_classes: max_context must grow from class to class",
     ),
     (
+        'policy:\n  context_classes: [{name: "a\\r\\nb"}]',
+        "2: policy.context_classes: the name 'a\\r\\nb' is a part of pools' names; use letters, digits, - _ and .",
+    ),
+    (
+        "policy:\n  tenants: {header: 'x t'}",
+        "2: policy.tenants.header: 'x t' is no name of a header",
+    ),
+    (
         "policy: {selection: {load: {\n  room_kv_cache_use: 0.99}}}",
         "2: policy.selection.load.room_kv_cache_use: must not be above overloaded_kv_cache_use",
     ),
