@@ -374,12 +374,12 @@ def test_facts_nature_reading_takes_time_in_proportion_to_the_text(unit: str) ->
         text = (unit * (size // len(unit) + 1))[:size]
         best = float("inf")
         for _ in range(3):
-            start = time.perf_counter()
+            start = time.thread_time()  # so that what else the machine does counts for nothing
             VOCABULARY.read(text)
-            best = min(best, time.perf_counter() - start)
+            best = min(best, time.thread_time() - start)
         return best
 
-    # Quadratic work would take 64 times as long. The bound leaves room for a busy machine.
+    # Quadratic work would take 64 times as long.
     assert seconds(160_000) < 40 * seconds(20_000) + 0.05
 
 
@@ -388,9 +388,9 @@ def test_facts_nature_reading_takes_time_in_proportion_to_the_text(unit: str) ->
 )
 def test_a_megabyte_is_read_within_seconds(unit: str) -> None:
     text = (unit * (1_000_000 // len(unit) + 1))[:1_000_000]
-    started = time.perf_counter()
+    started = time.thread_time()
     VOCABULARY.read(text)
-    assert time.perf_counter() - started < 10  # well under one second on an idle machine
+    assert time.thread_time() - started < 10  # well under one second on an idle machine
 
 
 def test_compiled_rules_are_shared_between_tables() -> None:
