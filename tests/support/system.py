@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import signal
@@ -153,7 +154,7 @@ class RunningSystem:
     def settings(self) -> Settings:
         """With the ports that the parts have."""
         argv = (Path("/proc") / str(self.pid_of("controlplane")) / "cmdline").read_bytes().decode().split("\0")
-        return load(Path(argv[argv.index("--config") + 1]).read_text(), "headrace.yaml")
+        return _loaded(Path(argv[argv.index("--config") + 1]).read_text())
 
     async def kill(self, part: str) -> None:
         """kill -9 of a part, and waits until `headrace up` has started it again."""
@@ -218,6 +219,12 @@ async def headrace(*arguments: str, stdin: bytes = b"") -> Ended:
         out, err = await process.communicate(stdin)
     assert process.returncode is not None
     return Ended(process.returncode, out.decode(), err.decode())
+
+
+@functools.cache
+def _loaded(text: str) -> Settings:
+    """Read once: tests ask again and again while they wait."""
+    return load(text, "headrace.yaml")
 
 
 def _children_of(parent: int) -> list[tuple[int, list[str]]]:
