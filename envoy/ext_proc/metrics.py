@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Collection
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from controlplane.model import Decision
+from controlplane.model import Decision, Pool
 from controlplane.tallies import Spread, Tally
 
 _SECONDS = (0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 1.0)
@@ -40,6 +40,11 @@ class FilterMetrics:
         )
         self._tables = Counter("headrace_routing_tables_received", "Routing tables received.", registry=registry)
         self._table_pools = Gauge("headrace_routing_table_pools", "Pools in the routing table.", registry=registry)
+        self._table_ready = Gauge(
+            "headrace_routing_table_ready_nodes",
+            "Nodes that the routing table lets get traffic, once for each of their pools.",
+            registry=registry,
+        )
         self._table_time = Gauge(
             "headrace_routing_table_received_timestamp_seconds", "When the last table arrived.", registry=registry
         )
@@ -103,12 +108,13 @@ class FilterMetrics:
         if decision.budget is not None:
             self._budget_tokens.observe(decision.budget.total)
 
-    def table_received(self, pools: Set[str], at: float) -> None:
-        """The names of the table's pools; `at` in Unix seconds."""
-        shown = pools | {"none"}
+    def table_received(self, pools: Collection[Pool], at: float) -> None:
+        """`at` in Unix seconds."""
+        shown = {pool.name for pool in pools} | {"none"}
         self._decisions.forget(lambda values: values[_POOL] not in shown)
         self._tables.inc()
         self._table_pools.set(len(pools))
+        self._table_ready.set(sum(pool.ready_nodes for pool in pools))
         self._table_time.set(at)
 
     def feed_connected(self, connected: bool) -> None:

@@ -127,7 +127,7 @@ class FilterServer:
             self._line.look_again()
         elif former is not None and _pressures(former) != _pressures(table):
             self._line.let_go()
-        self._metrics.table_received({pool.name for pool in table.pools}, time.time())
+        self._metrics.table_received(table.pools, time.time())
         if former is None:
             await self._transport.health.set_ready(True)
 

@@ -18,17 +18,18 @@ def test_series_of_a_pool_end_when_a_table_no_longer_has_it_also_late_ones() -> 
     metrics = FilterMetrics(registry)
     decision = decide(make_chat("hello"), make_table(FULL), None)
     assert decision.pool == FULL
-    metrics.table_received({FULL.name, QUANTIZED.name}, at=1.0)
+    metrics.table_received([FULL, QUANTIZED], at=1.0)
     metrics.decided(decision, 0.001)
     assert f'pool="{FULL.name}"'.encode() in generate_latest(registry)
-    metrics.table_received({FULL.name}, at=2.0)
+    metrics.table_received([FULL], at=2.0)
     assert f'pool="{FULL.name}"'.encode() in generate_latest(registry)
-    metrics.table_received({QUANTIZED.name}, at=3.0)
+    metrics.table_received([QUANTIZED], at=3.0)
     assert FULL.name.encode() not in generate_latest(registry)
     metrics.decided(decision, 0.001)  # was begun by the former table
-    metrics.table_received({QUANTIZED.name}, at=4.0)
+    metrics.table_received([QUANTIZED], at=4.0)
     assert FULL.name.encode() not in generate_latest(registry)
     assert registry.get_sample_value("headrace_routing_table_pools") == 1
+    assert registry.get_sample_value("headrace_routing_table_ready_nodes") == QUANTIZED.ready_nodes > 0
     assert registry.get_sample_value("headrace_routing_table_received_timestamp_seconds") == 4.0
 
 

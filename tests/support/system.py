@@ -111,9 +111,14 @@ class RunningSystem:
 
     async def filters_know_all_pools(self) -> bool:
         """Filters hear of the control plane's pools last, when Envoy has them, and a little later than who asks it."""
+        pools = await self.pools()
+        counts = {
+            "headrace_routing_table_pools": len(pools),
+            "headrace_routing_table_ready_nodes": sum(pool.ready_nodes for pool in pools),
+        }
         settings = self.settings()
-        known = await self.filter_metrics("headrace_routing_table_pools", settings)
-        return known == [len(await self.pools())] * (settings.ext_proc.workers or 1)
+        workers = settings.ext_proc.workers or 1
+        return all([await self.filter_metrics(name, settings) == [count] * workers for name, count in counts.items()])
 
     @asynccontextmanager
     async def node(self, engine_url: str, node_id: str, *flags: str) -> AsyncIterator[asyncio.subprocess.Process]:
