@@ -60,7 +60,7 @@ class Nodes:
     async def is_another_than(self, session_id: str) -> fleet_pb2.Node | None:
         found = [node for node in await self.system.nodes() if node.spec.node_id == self.name]
         is_another = found and found[0].session_id != session_id and found[0].ready
-        return found[0] if is_another and await self.system.filters_know_all_pools() else None
+        return found[0] if is_another and await self.system.leads_to_all_pools() else None
 
 
 @asynccontextmanager
@@ -73,7 +73,7 @@ async def two_nodes(system: RunningSystem, root: str, pool: str, name: str) -> A
             await stack.enter_async_context(system.node(engine.url, node_id, "--max-sequences", "64"))
 
         async def both_serve() -> bool:
-            known = await system.filters_know_all_pools()
+            known = await system.leads_to_all_pools()
             return known and any(
                 p.name == pool and p.ready_nodes == 2 and not p.quiescing_nodes for p in await system.pools()
             )

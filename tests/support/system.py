@@ -95,7 +95,7 @@ class RunningSystem:
 
         async def ready() -> bool:
             found = sorted(pool.name for pool in await self.pools() if pool.ready_nodes)
-            return found == sorted(names) and await self.filters_know_all_pools()
+            return found == sorted(names) and await self.leads_to_all_pools()
 
         await until(ready, START_SECONDS)
 
@@ -104,13 +104,14 @@ class RunningSystem:
 
         async def ready() -> fleet_pb2.Node | None:
             node = next((node for node in await self.nodes() if node.spec.node_id == node_id and node.ready), None)
-            return node if node is not None and await self.filters_know_all_pools() else None
+            return node if node is not None and await self.leads_to_all_pools() else None
 
         node: fleet_pb2.Node = await until(ready, START_SECONDS)
         return node
 
-    async def filters_know_all_pools(self) -> bool:
-        """Filters hear of the control plane's pools last, when Envoy has them, and a little later than who asks it."""
+    async def leads_to_all_pools(self) -> bool:
+        """What the control plane says comes true a little later: filters hear of it last, and Envoy sends nothing to a
+        node that it has not found healthy itself."""
         pools = await self.pools()
         counts = {
             "headrace_routing_table_pools": len(pools),
@@ -118,7 +119,20 @@ class RunningSystem:
         }
         settings = self.settings()
         workers = settings.ext_proc.workers or 1
-        return all([await self.filter_metrics(name, settings) == [count] * workers for name, count in counts.items()])
+        if not all([await self.filter_metrics(name, settings) == [count] * workers for name, count in counts.items()]):
+            return False
+        healthy = await self.healthy_endpoints()
+        return all(healthy.get(pool.name, 0) >= pool.ready_nodes for pool in pools)
+
+    async def healthy_endpoints(self) -> dict[str, int]:
+        """How many Envoy sends to, by cluster."""
+        listed = await self.http.get(f"http://{self.addresses['envoy_admin']}/clusters?format=json")
+        return {
+            cluster["name"]: sum(
+                not host["health_status"].get("failed_active_health_check") for host in cluster.get("host_statuses", [])
+            )
+            for cluster in listed.json()["cluster_statuses"]
+        }
 
     @asynccontextmanager
     async def node(self, engine_url: str, node_id: str, *flags: str) -> AsyncIterator[asyncio.subprocess.Process]:
