@@ -79,7 +79,11 @@ def _calibration(
     if rules.estimator is Estimator.RATIO:
         prompt = _ratio(category, [group.ratio for group in groups.values()], sums.samples, rules)
     else:
-        margins = _margins({g: s.margins for g, s in groups.items()}, rules.margin_quantile)
+        margins = _margins(
+            {group: sums.margins for group, sums in groups.items()},
+            {group: [other.groups[group].margins for other in others if group in other.groups] for group in groups},
+            rules.margin_quantile,
+        )
         linear = {group: sums.linear for group, sums in groups.items()}
         elsewhere = _total(
             (group.linear, _share(group.linear, rules.tenant_weight))
@@ -208,17 +212,33 @@ def _quantiles(groups: Mapping[int, Histogram], share: float, prior: float) -> t
     return tuple(_between(common, *own[group]) if group in own else common for group in range(TENANT_GROUPS))
 
 
-def _margins(groups: Mapping[int, Histogram], share: float) -> tuple[float, ...]:
+def _margins(
+    groups: Mapping[int, Histogram], elsewhere: Mapping[int, Sequence[Histogram]], share: float
+) -> tuple[float, ...]:
     """A margin for each tenant group: its own, as far as it is known, else the median of the groups' own.
 
     The quantile is that of the samples and of one more, which came at the prior: so the next request stays within it
-    with the probability promised however few there were (split conformal prediction, arXiv 2107.07511, section 1).
+    with the probability promised however few there were (split conformal prediction, arXiv 2107.07511, section 1). A
+    category of few samples has hardly an outlier to go by, so with them counts what the same group has `elsewhere`, in
+    the model's other categories.
     """
-    own = {group: _with_one_more(histogram, PRIOR_MARGIN, share) for group, histogram in groups.items()}
+    known = {group: _with_elsewhere(histogram, elsewhere[group]) for group, histogram in groups.items()}
+    own = {group: _with_one_more(histogram, PRIOR_MARGIN, share) for group, histogram in known.items()}
     common = median(own.values()) if own else PRIOR_MARGIN
     return tuple(
-        _with_one_more(groups[group], common, share) if group in own else common for group in range(TENANT_GROUPS)
+        _with_one_more(known[group], common, share) if group in own else common for group in range(TENANT_GROUPS)
     )
+
+
+def _with_elsewhere(histogram: Histogram, elsewhere: Iterable[Histogram]) -> Histogram:
+    """All of what is elsewhere together counts as `_PRIOR_SAMPLES` at most."""
+    others = Histogram(histogram.step)
+    for other in elsewhere:
+        others.merge(other)
+    both = Histogram(histogram.step)
+    both.merge(histogram)
+    both.merge(others, min(1.0, _PRIOR_SAMPLES / others.total) if others.total > 0 else 0.0)
+    return both
 
 
 def _with_one_more(histogram: Histogram, value: float, share: float) -> float:

@@ -109,7 +109,7 @@ class EstimationRules:
 
     estimator: Estimator = Estimator.LINEAR
     half_life_seconds: Annotated[float, Gt(0)] = 86_400.0
-    margin_quantile: Annotated[float, Ge(0.5), Lt(1)] = 0.92
+    margin_quantile: Annotated[float, Ge(0.5), Lt(1)] = 0.88
     output_quantile: Annotated[float, Ge(0.5), Lt(1)] = 0.9
     beta: Annotated[float, Gt(0), Lt(1)] = 0.95
     gamma: Annotated[float, Ge(0)] = 1.0

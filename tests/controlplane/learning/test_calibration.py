@@ -25,7 +25,13 @@ from controlplane.policy.estimator import (
     group_of,
     unlearned,
 )
-from controlplane.policy.priors import MOST_MARGIN, PRIOR_COEFFICIENTS, PRIOR_OUTPUT_TOKENS, PRIOR_RATIOS
+from controlplane.policy.priors import (
+    MOST_MARGIN,
+    PRIOR_COEFFICIENTS,
+    PRIOR_MARGIN,
+    PRIOR_OUTPUT_TOKENS,
+    PRIOR_RATIOS,
+)
 from controlplane.policy.settings import EstimationRules, Estimator
 from controlplane.policy.text import count_text
 from support.usage import MODEL, RULES, TENANTS, folded, learned, make_features, report, tokens_of
@@ -106,6 +112,47 @@ def test_a_surer_estimate_has_a_smaller_margin_than_an_unsure_one() -> None:
         for estimate in [calibrations.of(MODEL, Category.PROSE).prompt.estimate(probe, group_of(TENANTS[0]))]
     ]
     assert 1.0 <= margins[0] < 1.1 < margins[1] <= MOST_MARGIN
+
+
+def test_of_few_samples_the_margin_is_that_of_the_tenants_other_categories() -> None:
+    dice = random.Random(8)
+    known = [report(number=number, factor=dice.lognormvariate(0, 0.03)) for number in range(200)]
+    few = [report("code", number=900 + number, factor=dice.lognormvariate(0, 0.03)) for number in range(6)]
+    group = group_of(TENANTS[0])
+    alone, beside = (margins(learned(observations), Category.CODE)[group] for observations in (few, known + few))
+    assert alone == pytest.approx(PRIOR_MARGIN, rel=0.01)
+    assert beside == pytest.approx(margins(learned(known), Category.PROSE)[group], abs=0.02)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.floats(0.8, 1.4), min_size=160, max_size=300),
+    st.lists(st.floats(0.1, 10.0), max_size=400),
+)
+def test_other_categories_move_a_margin_by_no_more_than_twenty_samples_could(
+    own: list[float], elsewhere: list[float]
+) -> None:
+    sums = folded([report(), report("code")])
+    group = group_of(TENANTS[0])
+    for category, values in ((Category.PROSE, own), (Category.CODE, elsewhere)):
+        histogram = sums.models[MODEL].categories[category].groups[group].margins
+        histogram.weights = {}
+        for value in values:
+            histogram.add(value)
+    known = sums.models[MODEL].categories[Category.PROSE].groups[group].margins
+    found = margins(calibrate(sums, RULES), Category.PROSE)[group]
+    more = 21  # with the prior's
+    rank = RULES.margin_quantile * (len(own) + more)
+    least, most = known.quantile((rank - more) / len(own)), known.quantile(rank / len(own))
+    assert least is not None
+    assert most is not None
+    assert max(1.0, least) <= found <= max(1.0, most)
+
+
+def margins(calibrations: Calibrations, category: Category) -> tuple[float, ...]:
+    prompt = calibrations.of(MODEL, category).prompt
+    assert isinstance(prompt, LinearEstimator)
+    return prompt.margins
 
 
 def test_the_expected_output_is_what_most_answers_stay_within() -> None:
