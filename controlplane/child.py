@@ -16,7 +16,7 @@ import sys
 from asyncio.subprocess import DEVNULL, STDOUT, Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import IO
+from typing import IO, Protocol
 
 # Asks the kernel for the signal and then becomes the program. A `preexec_fn` would do the same without this start of
 # an interpreter (some 20 ms), but runs Python between fork and exec, which can deadlock in a process that has threads
@@ -35,14 +35,31 @@ except OSError as error:
 """
 
 
+class Child(Protocol):
+    """What can be done with a child, whoever started it: an asyncio.subprocess.Process is one."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    async def wait(self) -> int: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
 async def start(
     argv: Sequence[str],
     *,
     env: Mapping[str, str] | None = None,
+    stdin: int = DEVNULL,
     stdout: int | IO[bytes] | None = None,
     on_parent_death: signal.Signals = signal.SIGTERM,
 ) -> Process:
-    """Starts a program, with its standard error going where `stdout` goes and nothing to read.
+    """Starts a program, with its standard error going where `stdout` goes and, by default, nothing to read.
 
     It gets a session of its own, so that Ctrl-C in a terminal reaches only the parent, which then stops its children
     in order. `env` is the whole environment, by default the parent's.
@@ -53,11 +70,11 @@ async def start(
     else:
         launcher = ()
     return await asyncio.create_subprocess_exec(
-        *launcher, *argv, env=env, stdin=DEVNULL, stdout=stdout, stderr=STDOUT, start_new_session=True
+        *launcher, *argv, env=env, stdin=stdin, stdout=stdout, stderr=STDOUT, start_new_session=True
     )
 
 
-async def stop(process: Process, grace: float) -> int:
+async def stop(process: Child, grace: float) -> int:
     """Stops a child that `start` made: SIGTERM, and after `grace` seconds SIGKILL to it and its own children.
 
     Returns its exit status, negative for a signal. A child that has ended already is fine.

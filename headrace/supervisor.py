@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from controlplane import child
+from controlplane.child import Child
 from controlplane.errors import HeadraceError
 
 _log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Part:
     """
 
     name: str
-    start: Callable[[], Awaitable[Process]]
+    start: Callable[[], Awaitable[Child]]
     log: Path | None = None
     stop_seconds: float = STOP_SECONDS
     answers: Callable[[], Awaitable[bool]] | None = None
@@ -56,7 +56,7 @@ def program(
 ) -> Part:
     """A part that is one command; without `log` its output goes to ours."""
 
-    async def start() -> Process:
+    async def start() -> Child:
         if log is None:
             return await child.start(argv, env=env)
         with log.open("ab") as output:
@@ -76,7 +76,7 @@ class Supervisor:
         self._clock = clock
         self._sleep = sleep
         self._parts: list[tuple[Part, asyncio.Task[None]]] = []
-        self._processes: dict[str, Process] = {}
+        self._processes: dict[str, Child] = {}
         self._is_settled = False
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -136,7 +136,7 @@ class Supervisor:
             watching.cancel()
         return status
 
-    async def _kill_when_hung(self, name: str, answers: Callable[[], Awaitable[bool]], process: Process) -> None:
+    async def _kill_when_hung(self, name: str, answers: Callable[[], Awaitable[bool]], process: Child) -> None:
         while not await answers():  # it starts
             await self._sleep(LOOK_SECONDS)
         unanswered = 0

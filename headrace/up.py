@@ -26,6 +26,7 @@ from controlplane.errors import HeadraceError
 from controlplane.etcd.server import EtcdServer, find_program
 from controlplane.grpc_calling import ControlPlaneTarget
 from headrace.credentials import target
+from headrace.forking import ForkServer
 from headrace.one_machine import fit_to_one_machine, next_port
 from headrace.supervisor import Part, Supervisor, program
 
@@ -88,23 +89,27 @@ async def running_system(
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
         settings = fit_to_one_machine(settings, state_dir)
+        forking = stack.enter_context(ForkServer(_log_file(log_dir, "fork-server")))
         supervisor = await stack.enter_async_context(Supervisor(time.monotonic))
-        system = await _start(settings, supervisor, state_dir, log_dir)
+        system = await _start(settings, supervisor, forking, state_dir, log_dir)
         supervisor.settled()
         yield system
 
 
-async def _start(settings: Settings, supervisor: Supervisor, state_dir: Path, log_dir: Path | None) -> System:
+async def _start(
+    settings: Settings, supervisor: Supervisor, forking: ForkServer, state_dir: Path, log_dir: Path | None
+) -> System:
     deadline = time.monotonic() + START_SECONDS
     if not settings.etcd.endpoints:
         endpoint = await _add_etcd(settings, supervisor, state_dir)
         settings = replace(settings, etcd=replace(settings.etcd, endpoints=(endpoint,), data_dir=None))
     file = state_dir / CONFIG_FILE
     file.write_text(dump(settings))
+    config = ("--config", str(file))
 
-    def headrace(name: str, *arguments: str, answers: Callable[[], Awaitable[bool]] | None = None) -> Part:
-        argv = [sys.executable, "-m", "headrace", *arguments, "--config", str(file)]
-        return program(name, argv, log=_log_file(log_dir, name), answers=answers)
+    def headrace(name: str, *arguments: str) -> Part:
+        argv = [sys.executable, "-m", "headrace", *arguments, *config]
+        return program(name, argv, log=_log_file(log_dir, name))
 
     told = _Told(time.monotonic)
 
@@ -112,10 +117,13 @@ async def _start(settings: Settings, supervisor: Supervisor, state_dir: Path, lo
         await _first(supervisor.failure(), _poll(trouble, deadline, log_dir, told))
 
     await supervisor.add(headrace("control-plane", "controlplane"))
+    if sys.platform == "linux":
+        await supervisor.add(forking.part)
     for worker in range(len(settings.ext_proc.advertise)):
+        command = ("ext-proc", "--worker", str(worker))
+        part = forking.forked(headrace(f"filter-{worker}", *command), f"ext-proc {worker}", (*command, *config))
         health = ControlPlaneTarget(dialable(next_port(settings.ext_proc.health, worker)))
-        answers = partial(_is_alive, health)
-        await supervisor.add(headrace(f"filter-{worker}", "ext-proc", "--worker", str(worker), answers=answers))
+        await supervisor.add(replace(part, answers=partial(_is_alive, health)))
     control_plane = target(dialable(settings.control_plane.grpc), settings.caller)
     # Envoy would warn of a control plane that does not listen yet.
     await until_well(lambda: _silence_of_grpc(control_plane))

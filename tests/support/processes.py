@@ -12,7 +12,7 @@ def is_running(pid: int) -> bool:
 
 
 def descendants(root: int) -> dict[int, list[str]]:
-    """The command lines of all that `root` started, and of what those started, by process id."""
+    """The names and command lines of all that `root` started, and of what those started, by process id."""
     processes = list(_processes())
     found: dict[int, list[str]] = {}
     parents = {root}
@@ -24,13 +24,19 @@ def descendants(root: int) -> dict[int, list[str]]:
 
 
 def _processes() -> Iterator[tuple[int, int, list[str]]]:
-    """Process id, parent and command line of each."""
+    """Process id, parent, and name and command line of each."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
                 state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
-                argv = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                argv = words_of(folder)
             except OSError:
                 continue  # it has ended meanwhile
             if state != "Z":
                 yield int(folder.name), int(parent), argv
+
+
+def words_of(folder: Path) -> list[str]:
+    """A process's name and command line, by its folder in /proc. One that was forked has its name from what it does."""
+    name = (folder / "comm").read_text().split()
+    return [*name, *(folder / "cmdline").read_bytes().decode(errors="replace").split("\0")]

@@ -25,6 +25,7 @@ from controlplane.etcd.client import EtcdClient
 from controlplane.etcd.connection import EtcdAccess
 from headrace.one_machine import next_port
 from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2, fleet_pb2_grpc
+from support.processes import words_of
 from support.waiting import until
 
 START_SECONDS = 90.0
@@ -252,7 +253,7 @@ def _children_of(parent: int) -> list[tuple[int, list[str]]]:
         if folder.name.isdigit():
             try:
                 status = (folder / "stat").read_text().rpartition(")")[2].split()
-                argv = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                argv = words_of(folder)
             except OSError:
                 continue  # it has ended meanwhile
             if int(status[1]) == parent and status[0] != "Z":
