@@ -3,10 +3,11 @@
     python bench/worker_loss.py [--bare] [--rates 250 500 1000] [--workers 2] [--seconds 8] [--faults ...]
 
 `headrace up` with several workers; or, `--bare`, only Envoy and workers that decide by a constant, where a machine
-cannot carry the whole at such rates. A quarter into the time one worker is killed with SIGKILL, and started again; in
+cannot carry the whole at such rates. Each rate is first run without a fault: what fails then is not lost to one, the
+machine is too slow. A quarter into the time of the next run one worker is killed with SIGKILL, and started again; in
 the run after that one is stopped with SIGSTOP, and goes on after three quarters of the time. Told are the
-requests that failed, the streams that were cut, the longest times that requests took, and how many workers Envoy took
-for healthy at the least: where it is none, the machine was too slow for the health checks.
+requests that failed, the streams that were cut, the longest times that requests took, how many workers Envoy took
+for healthy at the least, how busy the processors were, and with what that is not ours.
 """
 
 from __future__ import annotations
@@ -28,13 +29,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import envoy_alone
 import httpx
+import machine
 from bodies import LARGE, MIDDLE, MODEL, SMALL, write_bodies
 from building import built
 from loading import generate
 from peers.contestant import Engines, answering, free_port, program
 from peers.headrace import CONFIG, FORMATS, SHAPE
 
+from support.processes import descendants
 from support.system import running_system
+from support.waiting import until
 from xds_server.clusters import EXT_PROC
 
 # A streamed answer outlasts a run's second half.
@@ -45,6 +49,7 @@ FAULTS: dict[str, tuple[signal.Signals, ...]] = {
     "SIGKILL": (signal.SIGKILL,),
     "SIGSTOP": (signal.SIGSTOP, signal.SIGCONT),
 }
+CALM_SECONDS = 120.0
 NO_SESSIONS = "policy: {sessions: {headers: [], body_fields: []}}\n"  # several workers share a store, or look for none
 
 
@@ -58,6 +63,7 @@ class Target:
 
 
 async def run(target: Target, fault: str, rate: float, given: argparse.Namespace, bodies: Any) -> str:
+    before = machine.read(_ours())
     load = partial(generate, target.port, seconds=given.seconds, connections=32)
     loads = asyncio.gather(
         load(bodies[given.size, False], rate=rate, seed=1), load(bodies[SMALL, True], rate=STREAMS_PER_SECOND, seed=2)
@@ -69,13 +75,33 @@ async def run(target: Target, fault: str, rate: float, given: argparse.Namespace
         os.kill(victim, number)
         await asyncio.sleep(given.seconds / 2)
     answers, streams = await loads
+    after = machine.read(_ours())
+    busy = (after.busy - before.busy) / (after.total - before.total)
     whole = sorted(answers["whole"])
     return (
         f"{answers['sent']} requests, {answers['failed'] + answers['unanswered']} failed {answers['statuses']}, "
         f"{streams['sent']} streams, {streams['failed'] + streams['unanswered']} cut {streams['statuses']}; "
         f"ms P50 {_at(whole, 0.5):.1f}, P99 {_at(whole, 0.99):.1f}, longest {_at(whole, 1.0):.0f}; "
-        f"healthy workers at least {await healthy}"
+        f"healthy workers at least {await healthy}; processors {busy:.0%} busy, "
+        f"{machine.spent(before, after).foreign:.0%} with others"
     )
+
+
+def _ours() -> list[int]:
+    return list(descendants(os.getpid()))
+
+
+async def _calm(envoy_admin: str, workers: int) -> None:
+    """Waits until nothing is under way any more and all workers are healthy, so that no run burdens the next."""
+    wanted = {f"cluster.{EXT_PROC}.upstream_rq_active": 0, f"cluster.{EXT_PROC}.membership_healthy": workers}
+    pattern = "|".join(f"^{name}$" for name in wanted)
+    async with httpx.AsyncClient(base_url=envoy_admin, trust_env=False, timeout=60) as admin:
+
+        async def is_calm() -> bool:
+            text = (await admin.get("/stats", params={"filter": pattern})).text
+            return dict(line.split(": ") for line in text.splitlines()) == {k: str(v) for k, v in wanted.items()}
+
+        await until(is_calm, CALM_SECONDS)
 
 
 async def _fewest_healthy(envoy_admin: str, loads: asyncio.Future[Any]) -> int:
@@ -128,6 +154,7 @@ async def bare(workers: int, transport: str, folder: Path) -> AsyncIterator[Targ
 async def measure(target: Target, name: str, given: argparse.Namespace, bodies: Any) -> None:
     for rate in given.rates:
         for fault in given.faults:
+            await _calm(target.envoy_admin, given.workers)
             said = await run(target, fault, rate, given, bodies)
             print(f"{name}, {rate:g}/s, {given.workers} workers, {fault}: {said}", flush=True)
 

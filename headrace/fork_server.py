@@ -23,6 +23,7 @@ from headrace import cli
 
 IMPORTED = "headrace.commands.ext_proc"
 MOST_BYTES = 1 << 16
+READY = b"ready"  # what is said once, before any process id
 
 # https://man7.org/linux/man-pages/man2/prctl.2.html
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
@@ -36,6 +37,7 @@ def main() -> None:
     import_module(IMPORTED)
     gc.collect()
     gc.freeze()  # what a collection does not look at stays shared with the workers
+    asking.send(READY)
     while asked := asking.recv(MOST_BYTES):
         name, log, *argv = json.loads(asked)
         if _is_new_child_of_our_parent():

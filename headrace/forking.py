@@ -18,12 +18,13 @@ from pathlib import Path
 
 from controlplane import child
 from controlplane.child import Child
+from headrace.fork_server import READY
 from headrace.supervisor import Part
 
 _log = logging.getLogger(__name__)
 
-# Until a worker is there; the first waits for the server's imports, too.
-START_SECONDS = 20.0
+IMPORT_SECONDS = 60.0
+FORK_SECONDS = 10.0
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -31,14 +32,15 @@ class ForkServer:
     """`part` runs it. Only on Linux: elsewhere a process cannot adopt another, and each part is started by itself.
     To be left once the part has been stopped.
 
-    `seconds` are waited for a worker.
+    So many seconds are waited for the server to be ready: a worker that was started by itself would take as long.
     """
 
-    def __init__(self, log: Path | None, seconds: float = START_SECONDS) -> None:
+    def __init__(self, log: Path | None, import_seconds: float = IMPORT_SECONDS) -> None:
         self.part = Part("fork-server", self._start, log)
         self._process: Process | None = None
         self._socket: socket.socket | None = None
-        self._seconds = seconds
+        self._import_seconds = import_seconds
+        self._is_ready = False
         self._one_at_a_time = asyncio.Lock()
 
     def __enter__(self) -> ForkServer:
@@ -55,7 +57,7 @@ class ForkServer:
                 return await self._fork(name, argv, part.log)
             except OSError as error:
                 if self._process is not None:
-                    _log.warning("not forked, started anew part=%s fork_server=%s", part.name, error or "too slow")
+                    _log.warning("not forked, started anew part=%s fork_server=%s", part.name, str(error) or "too slow")
                 return await part.start()
 
         return replace(part, start=start)
@@ -80,7 +82,10 @@ class ForkServer:
             if self._socket is None:
                 raise ConnectionError("it does not run")
             try:
-                async with asyncio.timeout(self._seconds):
+                if not self._is_ready:
+                    async with asyncio.timeout(self._import_seconds):
+                        self._is_ready = await _told(self._socket) == READY
+                async with asyncio.timeout(FORK_SECONDS):
                     return Forked(await _asked(self._socket, [name, str(log) if log else None, *argv]))
             except OSError:
                 self._give_up()
@@ -91,6 +96,7 @@ class ForkServer:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+            self._is_ready = False
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.kill()
@@ -101,10 +107,14 @@ async def _asked(server: socket.socket, words: list[str | None]) -> int:
     loop = asyncio.get_running_loop()
     with _adopting():
         await loop.sock_sendall(server, json.dumps(words).encode())
-        told = await loop.sock_recv(server, 32)
+        return int(await _told(server))
+
+
+async def _told(server: socket.socket) -> bytes:
+    told = await asyncio.get_running_loop().sock_recv(server, 32)
     if not told:
         raise ConnectionError("it has ended")
-    return int(told)
+    return told
 
 
 class Forked:

@@ -24,12 +24,12 @@ CONFIG = 'ext_proc: {listen: "127.0.0.1:0", health: "127.0.0.1:0", metrics: "127
 
 
 @asynccontextmanager
-async def forking(folder: Path, seconds: float = 60.0) -> AsyncIterator[tuple[Supervisor, Part]]:
+async def forking(folder: Path, import_seconds: float = 60.0) -> AsyncIterator[tuple[Supervisor, Part]]:
     """A supervisor with a fork server, and a part that is a filter worker."""
     config = folder / "headrace.yaml"
     config.write_text(CONFIG)
     command = ("ext-proc", "--config", str(config))
-    server = ForkServer(folder / "fork-server.log", seconds)
+    server = ForkServer(folder / "fork-server.log", import_seconds)
     with server:
         async with Supervisor(time.monotonic) as supervisor:
             await supervisor.add(server.part)
@@ -81,7 +81,7 @@ async def test_a_worker_outlives_its_fork_server_which_is_started_again(tmp_path
 async def test_while_the_fork_server_hangs_workers_start_as_ever_and_it_is_replaced(
     tmp_path: Path,
 ) -> None:
-    async with forking(tmp_path, seconds=0.1) as (supervisor, part):
+    async with forking(tmp_path, import_seconds=0.1) as (supervisor, part):
         hung = supervisor.pid("fork-server")
         os.kill(hung, signal.SIGSTOP)
         worker = await part.start()
