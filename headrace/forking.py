@@ -87,7 +87,7 @@ class ForkServer:
                         self._is_ready = await _told(self._socket) == READY
                 async with asyncio.timeout(FORK_SECONDS):
                     return Forked(await _asked(self._socket, [name, str(log) if log else None, *argv]))
-            except OSError:
+            except (OSError, asyncio.CancelledError):
                 self._give_up()
                 raise
 
