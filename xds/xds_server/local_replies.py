@@ -1,7 +1,8 @@
 """Envoy's own error answers, as OpenAI-shaped JSON that says what happened and what to do.
 
 Only answers with one of these response flags are rewritten, and of those to requests that no filter has decided about
-401, 403 and 413, where a 403 to who asked for another protocol says so; so the filter's own and direct responses pass untouched.
+401, 403 and 413, of which a 403 to who asks for another protocol says so; so the filter's own and direct responses pass
+untouched.
 https://www.envoyproxy.io/docs/envoy/latest/configuration/observability/access_log/usage#command-operators
 """
 
