@@ -39,7 +39,6 @@ _PIECES = 32
 _PAIRS_BYTES = 2048
 _RARE = (b"a", b"0", b".", b"\n")
 _PAIRS = (b"  ", b" a", b".a", b". ", b"\n ", b"000")  # in the order of the fields of `TextCounts`
-_PAIRS_BY_FIRST = tuple((pair[:1], pair) for pair in _PAIRS)
 _PLACES = tuple(number * 0.6180339887498949 % 1.0 for number in range(_PIECES))
 
 
@@ -95,9 +94,7 @@ def _scaled(counts: Iterable[int], scale: float) -> list[int]:
 
 
 def _pairs(data: bytes) -> Iterable[int]:
-    codes = data.translate(_CODES, _CONTINUATIONS)
-    # One byte is found ten times as fast as several, and many texts have no digits or are of one line.
-    return [codes.count(pair) if first in codes else 0 for first, pair in _PAIRS_BY_FIRST]
+    return map(data.translate(_CODES, _CONTINUATIONS).count, _PAIRS)
 
 
 def _counts(data: bytes, pairs: Iterable[int]) -> tuple[int, ...]:

@@ -32,8 +32,6 @@ KEY_DEBUG: Final = "debug"  # only for x-headrace-debug: a summary, sent back as
 KEY_DECISION: Final = "decision"  # base64 of headrace.v1.Decision, for the control plane
 KEY_MADE: Final = "made"  # by which worker, in which minute, as which of its decisions, for the control plane
 KEY_BILL: Final = "bill"  # the tokens that the request was charged with, for the filter itself
-# Whose values hardly any two requests have in common.
-KEYS_OF_ONE: Final = frozenset({KEY_DEBUG, KEY_DECISION, KEY_MADE, KEY_BILL})
 # With OpenAI's names after it: limit-requests and so on, sent back as x-ratelimit-limit-requests.
 KEY_RATE_PREFIX: Final = "ratelimit-"
 RATE_PREFIX: Final = "x-ratelimit-"

@@ -16,7 +16,7 @@ from controlplane.model import HttpRequest
 from ext_proc import wire
 from ext_proc.answer import Answer, Route
 from ext_proc.exchange import Exchange, TooLarge
-from ext_proc.names import KEYS_OF_ONE, NAMESPACE
+from ext_proc.names import NAMESPACE
 from headrace_protos.envoy.config.core.v3 import base_pb2
 from headrace_protos.envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 
@@ -130,9 +130,7 @@ def response(answer: Answer) -> bytes:
         said = _route(answer.cluster, answer.taken_off, answer.headers)
     else:
         said = wire.without_metadata(answer).SerializeToString()
-    entries = b"".join(
-        [(_new_entry if key in KEYS_OF_ONE else _entry)(key, value) for key, value in answer.metadata.items()]
-    )
+    entries = b"".join(map(_entry, answer.metadata.keys(), answer.metadata.values()))
     return b"".join((said, _metadata_opening(len(entries)), entries))
 
 
@@ -219,14 +217,11 @@ def _metadata_opening(size: int) -> bytes:
     return _head(b"\x42", len(entry) + size) + entry
 
 
-def _new_entry(key: str, value: str) -> bytes:
-    """Of Struct.fields: the key, and a Value that is a string."""
+@lru_cache(maxsize=512)
+def _entry(key: str, value: str) -> bytes:
+    """Of Struct.fields: the key, and a Value that is a string. Most of them come again and again."""
     data = value.encode()
     return _entry_opening(key, len(data)) + data
-
-
-# Of those that come again and again. To remember the others costs more than to make them, and drives these out.
-_entry = lru_cache(maxsize=512)(_new_entry)
 
 
 @lru_cache(maxsize=4096)
