@@ -34,8 +34,8 @@ from controlplane.etcd.connection import EtcdAccess
 from controlplane.ledger.composition import CompositionWatch
 from controlplane.ledger.decision_log import DecisionLog
 from controlplane.ledger.decisions import Decisions
-from controlplane.ledger.entry import DECISION_KEY, DECISION_NAMESPACE, USAGE_NAMESPACE, recorded_decision
-from controlplane.ledger.row import row_of
+from controlplane.ledger.entry import DECISION_KEY, DECISION_NAMESPACE, USAGE_NAMESPACE, ended_request
+from controlplane.ledger.row import Recorded
 from controlplane.ledger.sessions import SessionHistory
 from controlplane.ledger.sla import SlaWatch
 from controlplane.ledger.sqlite_store import SqliteStore
@@ -142,9 +142,10 @@ async def main(count: int) -> None:
     for _ in range(ROUNDS):
         parsed = watch.lap("parsing", als_pb2.StreamAccessLogsMessage.FromString, sent, count)
         entries = [each for message in parsed for each in message.http_logs.log_entry]
-        made = watch.lap("reading", lambda each: recorded_decision(each, sessions), entries, count)
+        made = watch.lap("reading", lambda each: ended_request(each, sessions), entries, count)
         watch.lap("all who are told", told.request_finished, made, count)
-        rows = watch.lap("ledger rows", row_of, made, count)
+        kept = [Recorded(each, number, 1) for number, each in enumerate(made)]
+        rows = watch.lap("ledger rows", lambda each: each.row, kept, count)
         with tempfile.TemporaryDirectory() as folder:
             store = SqliteStore(Path(folder) / "ledger.sqlite")
             began = time.process_time()

@@ -18,11 +18,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from controlplane.ledger.decisions import Decisions
+from controlplane.ledger.encoding import ended_of
 from controlplane.ledger.postgresql_store import PostgresqlAccess, PostgresqlStore
 from controlplane.ledger.query import DecisionQuery
 from controlplane.ledger.row import Row, row_of
@@ -200,15 +202,13 @@ async def arrive(store: LedgerStore, rate: int) -> None:
     decisions = Decisions(10_000, 3, time.time, writer)
     task = asyncio.ensure_future(writer.run())
     dice = random.Random(2)
-    sample = [decision(dice, 1).SerializeToString() for _ in range(SAMPLE)]
+    sample = [ended_of(decision(dice, 1)) for _ in range(SAMPLE)]
     offered, lag = 0, 0.0
     cpu_before, before = time.process_time(), time.perf_counter()
     while (elapsed := time.perf_counter() - before) < SECONDS:
         due = min(int(elapsed * rate) - offered, rate // 20)
         for _ in range(due):
-            message = decision_pb2.RecordedDecision.FromString(sample[offered % SAMPLE])
-            message.request_id = f"{dice.getrandbits(128):032x}"
-            decisions.record(message)
+            decisions.record(replace(sample[offered % SAMPLE], request_id=f"{dice.getrandbits(128):032x}"))
             offered += 1
         slept = time.perf_counter()
         await asyncio.sleep(0.01)

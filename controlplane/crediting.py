@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from controlplane.latest import Latest
 from controlplane.learning.rooms import Room, RoomWatch
+from controlplane.ledger.ended import Ended
 from controlplane.view import CurrentView
-from headrace_protos.headrace.v1 import decision_pb2
 
 # Reports and ends of requests that come closer together than this count as one.
 COALESCE_SECONDS = 0.1
@@ -26,11 +26,12 @@ class Crediting:
         self._finished = asyncio.Event()
         self.rooms = Latest[tuple[Room, ...]](())
 
-    def request_finished(self, recorded: decision_pb2.RecordedDecision) -> None:
-        if recorded.outcome.upstream:
-            ended = recorded.time.seconds + recorded.time.nanos / 1e9 + recorded.outcome.duration_seconds
+    def request_finished(self, ended: Ended) -> None:
+        outcome = ended.outcome
+        if outcome.upstream:
+            at = ended.began_seconds + ended.began_nanos / 1e9 + outcome.duration_seconds
             # By Envoy's clock, which may be ahead of ours.
-            self._watch.request_finished(recorded.outcome.upstream, min(ended, self._clock()))
+            self._watch.request_finished(outcome.upstream, min(at, self._clock()))
             self._finished.set()
 
     async def run(self) -> None:

@@ -30,7 +30,7 @@ from controlplane.model import (
     TierPressure,
     WouldDo,
 )
-from headrace_protos.headrace.v1 import admin_pb2, decision_pb2, fleet_pb2, node_pb2
+from headrace_protos.headrace.v1 import admin_pb2, decision_head_pb2, decision_pb2, fleet_pb2, node_pb2
 
 _CAPACITY_TO_MESSAGE = {
     CapacityType.ON_DEMAND: node_pb2.CAPACITY_TYPE_ON_DEMAND,
@@ -247,7 +247,7 @@ def override_message(pool: str, override: Override, now: float) -> admin_pb2.Ove
 # --- decisions -----------------------------------------------------------------------------------------------------
 
 
-def cap_told(message: decision_pb2.Decision) -> int | None:
+def cap_told(message: decision_pb2.Decision | decision_head_pb2.DecisionHead) -> int | None:
     """The most tokens of one answer that the engine was told: the client's cap, or a lower one set under pressure."""
     caps = [message.output_cap] if message.HasField("output_cap") else []
     if message.output_limit:

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from controlplane.fleet import Fleet
 from controlplane.learning.suggesting import SuggestedBounds
 from controlplane.ledger.composition import Assessment
+from controlplane.ledger.ended import Ended
 from controlplane.ledger.mistakes import Misroute
 from controlplane.ledger.sla import FLEET, PoolAndTier, SlaRate
 from controlplane.model import FormatTier, Verdict
@@ -16,7 +17,7 @@ from controlplane.policy.gain import expected_gain
 from controlplane.policy.settings import GainRules
 from controlplane.policy.sla import Judged, Judgement
 from controlplane.tallies import Spread, Tally
-from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2
+from headrace_protos.headrace.v1 import fleet_pb2
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _VERDICTS = frozenset(Verdict)
@@ -312,37 +313,34 @@ class ControlPlaneMetrics:
     def ledger_failed(self) -> None:
         self._ledger_failures.inc()
 
-    def request_finished(self, recorded: decision_pb2.RecordedDecision) -> None:
+    def request_finished(self, ended: Ended) -> None:
         """What the access log says is no label before it is known: anybody who reaches the xDS port can send one."""
-        outcome, decision = recorded.outcome, recorded.decision
-        if not recorded.HasField("decision"):
+        outcome, decision = ended.outcome, ended.decision
+        if ended.encoded is None:
             self._undecided.inc()
-        name = decision.pool
-        pool = self._pool_label(name)
-        verdict = decision.sensitivity.verdict
-        status = outcome.status
+        pool, verdict, status = self._pool_label(decision.pool), decision.verdict, outcome.status
         self._requests.count((pool, verdict if verdict in _VERDICTS else "none", _status_class(status)))
         of_pool = (pool,)
         self._request_seconds.observe(outcome.duration_seconds, of_pool)
-        if outcome.HasField("first_byte_seconds"):
+        if outcome.first_byte_seconds is not None:
             self._first_byte_seconds.observe(outcome.first_byte_seconds, of_pool)
-        if outcome.HasField("prompt_tokens"):
+        if outcome.prompt_tokens is not None:
             self._tokens.count((pool, "prompt"), outcome.prompt_tokens)
-        if outcome.HasField("completion_tokens"):
+        if outcome.completion_tokens is not None:
             self._tokens.count((pool, "completion"), outcome.completion_tokens)
-        elif status == 200 and name:
+        elif status == 200 and decision.pool:
             self._usage_missing.count(of_pool)
-        if recorded.misroute in _MISROUTES:
-            self._misroutes.count((pool, recorded.misroute))
+        if ended.misroute in _MISROUTES:
+            self._misroutes.count((pool, ended.misroute))
 
-    def request_judged(self, recorded: decision_pb2.RecordedDecision, judged: Judged | None) -> None:
+    def request_judged(self, ended: Ended, judged: Judged | None) -> None:
         """None is a request whose tier is not known."""
         if judged is None:
             return
-        pool, tier = self._pool_label(recorded.decision.pool), recorded.decision.qos_tier
+        pool, tier = self._pool_label(ended.decision.pool), ended.decision.qos_tier
         self._judged.count((pool, tier, judged.judgement, judged.cause or "none"))
         if judged.judgement is Judgement.MET:
-            self._goodput.count((pool, tier), recorded.outcome.completion_tokens)
+            self._goodput.count((pool, tier), ended.outcome.completion_tokens or 0)
 
     def sla_measured(self, rates: Mapping[PoolAndTier, SlaRate]) -> None:
         """A rate that is missing is not shown: it is not 0."""

@@ -19,9 +19,10 @@ from controlplane.latest import Latest
 from controlplane.learning.calibration import calibrate, has_moved
 from controlplane.learning.sampling import Sampling
 from controlplane.learning.statistics import Statistics, fold
+from controlplane.ledger.encoding import message_of
+from controlplane.ledger.ended import Ended
 from controlplane.policy.estimator import Calibration, Calibrations, in_force
 from controlplane.policy.settings import EstimationRules, Policy
-from headrace_protos.headrace.v1 import decision_pb2
 
 LOOK_SECONDS = 1.0
 TELL_SECONDS = 2.0
@@ -62,25 +63,25 @@ class Calibrator:
         self._next: dict[str, float] = {}
         self._told_at = -TELL_SECONDS
 
-    def learn(self, recorded: decision_pb2.RecordedDecision) -> None:
+    def learn(self, ended: Ended) -> None:
         """From one entry of the access log."""
-        decision = recorded.decision
+        decision = ended.decision
         if not decision.pool:  # no engine was asked
             return
-        lesson = taught_nothing(recorded, self._served()) or self._learn(recorded)
+        lesson = taught_nothing(ended, self._served()) or self._learn(ended)
         streamed = decision.stream
         self.tally.count(lesson, streamed=streamed)
         self._on_lesson(lesson, streamed)
 
-    def _learn(self, recorded: decision_pb2.RecordedDecision) -> Lesson:
-        decision, now = recorded.decision, self._clock()
-        stands_for = self._sampling.take(decision.model, decision.budget.category, decision.tenant, now)
+    def _learn(self, ended: Ended) -> Lesson:
+        decision, now = ended.decision, self._clock()
+        stands_for = self._sampling.take(decision.model, decision.category, decision.tenant, now)
         if not stands_for:
             return Lesson.NOT_NEEDED
         policy = self._policy()
         was_plausible = fold(
             self._replicas.own_of(decision.model),
-            observation_of(recorded),
+            observation_of(message_of(ended)),
             in_force(self.told.value, policy.estimation),
             policy.estimation,
             thresholds=[bound.max_context for bound in policy.context_classes if bound.max_context is not None],

@@ -14,9 +14,10 @@ from controlplane.estimation.replicas import LEASE_SECONDS, Replicas
 from controlplane.estimation.showing import show
 from controlplane.etcd.client import EtcdClient
 from controlplane.learning.statistics import Statistics
+from controlplane.ledger.ended import Ended
 from controlplane.policy.estimator import Calibrations
 from controlplane.policy.settings import Policy
-from headrace_protos.headrace.v1 import calibration_pb2, decision_pb2
+from headrace_protos.headrace.v1 import calibration_pb2
 
 
 class Estimation:
@@ -43,9 +44,9 @@ class Estimation:
             tasks.create_task(self._replicas.run())
             tasks.create_task(self._calibrator.run())
 
-    def learn(self, recorded: decision_pb2.RecordedDecision) -> None:
+    def learn(self, ended: Ended) -> None:
         """From one entry of the access log."""
-        self._calibrator.learn(recorded)
+        self._calibrator.learn(ended)
 
     def told(self) -> Calibrations:
         """What filters are to estimate by, but for priors, which are the policy's."""

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from controlplane.features import TextCounts
 from controlplane.learning.statistics import Observation
+from controlplane.ledger.ended import Ended
 from controlplane.messages import cap_told, features
 from headrace_protos.headrace.v1 import calibration_pb2, decision_pb2
 
@@ -31,18 +32,17 @@ TOLD_USAGE = (Lesson.LEARNED, Lesson.NOT_NEEDED)
 TAUGHT_NOTHING = (Lesson.NO_USAGE, Lesson.UNREADABLE, Lesson.IMPLAUSIBLE, Lesson.CUT)
 
 
-def taught_nothing(recorded: decision_pb2.RecordedDecision, served: Container[str]) -> Lesson | None:
+def taught_nothing(ended: Ended, served: Container[str]) -> Lesson | None:
     """Why nothing can be learned from a request that an engine was asked about; None when it can. `served` are the
     models of the fleet: what anybody else names is not kept."""
-    decision, outcome = recorded.decision, recorded.outcome
-    features = decision.features
+    decision, outcome = ended.decision, ended.outcome
     if outcome.status != 200:
         return Lesson.FAILED
-    if len(features.text) != len(TextCounts._fields):  # of another version, or none
+    if decision.text_counts != len(TextCounts._fields):  # of another version, or none
         return Lesson.NOT_ESTIMATED
-    if features.is_cut:
+    if decision.is_cut:
         return Lesson.CUT
-    if not outcome.HasField("prompt_tokens"):
+    if outcome.prompt_tokens is None:
         return Lesson.UNREADABLE if outcome.usage_unreadable else Lesson.NO_USAGE
     return None if decision.model in served else Lesson.UNKNOWN_MODEL
 

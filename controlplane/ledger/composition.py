@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from controlplane.fleet import Fleet
+from controlplane.ledger.ended import Ended
 from controlplane.model import FormatTier, Verdict
 from controlplane.policy.settings import CompositionRules
-from headrace_protos.headrace.v1 import decision_pb2
 
 # What happened within so many seconds leaves the window together.
 SLOT_SECONDS = 5.0
@@ -88,16 +88,15 @@ class CompositionWatch:
     def view_published(self, fleet: Fleet) -> None:
         self._models = frozenset(pool.model for pool in fleet.pools if pool.tier is FormatTier.QUANTIZED)
 
-    def request_finished(self, recorded: decision_pb2.RecordedDecision) -> None:
-        decision = recorded.decision
-        sensitivity = decision.sensitivity
-        verdict = _VERDICTS.get(sensitivity.verdict)
+    def request_finished(self, ended: Ended) -> None:
+        decision = ended.decision
+        verdict = _VERDICTS.get(decision.verdict)
         if verdict is None or decision.model not in self._models:
             return
         pinned = _TIERS.get(decision.pinned)
         score = 0
         if verdict is Verdict.SENSITIVE and pinned is None:
-            score = int(min(max(sensitivity.score, 0.0), HIGHEST_SCORE)) // SCORE_STEP * SCORE_STEP
+            score = int(min(max(decision.score, 0.0), HIGHEST_SCORE)) // SCORE_STEP * SCORE_STEP
         kind = _Kind(verdict, pinned, score)
         start = self._clock() // SLOT_SECONDS * SLOT_SECONDS
         if not self._slots or self._slots[-1][0] != start:

@@ -10,6 +10,8 @@ import logging
 from hashlib import blake2b
 from typing import Any
 
+from controlplane.ledger.encoding import message_of
+from controlplane.ledger.ended import Ended
 from controlplane.policy.sla import Judged
 from headrace_protos.headrace.v1 import decision_pb2
 
@@ -25,9 +27,9 @@ class DecisionLog:
     def __init__(self, share: float) -> None:
         self._below = round(share * 2**64)
 
-    def request_finished(self, recorded: decision_pb2.RecordedDecision, judged: Judged | None) -> None:
-        if self._below and _place(recorded.request_id) < self._below:
-            _log.info("decision", extra={"fields": {"decision": logged_fields(recorded, judged)}})
+    def request_finished(self, ended: Ended, judged: Judged | None) -> None:
+        if self._below and _place(ended.request_id) < self._below:
+            _log.info("decision", extra={"fields": {"decision": logged_fields(message_of(ended), judged)}})
 
 
 def logged_fields(recorded: decision_pb2.RecordedDecision, judged: Judged | None) -> dict[str, Any]:

@@ -13,12 +13,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 
+from controlplane.ledger.ended import Ended
 from controlplane.ledger.query import DecisionQuery
 from controlplane.ledger.row import Recorded, Row
 from controlplane.ledger.store import Found, StoreAwayError
 from controlplane.ledger.unrecorded import UnrecordedWatch
 from controlplane.ledger.writer import LedgerWriter
-from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2
+from headrace_protos.headrace.v1 import fleet_pb2
 
 MOST_WAITING = 10_000  # of one follower
 MOST_AT_ONCE = 500
@@ -85,13 +86,10 @@ class Decisions:
     def __len__(self) -> int:
         return len(self._recent)
 
-    def record(self, message: decision_pb2.RecordedDecision) -> None:
-        """Gives the message its place."""
+    def record(self, ended: Ended) -> None:
+        """Gives it its place."""
         self._last = max(int(self._clock() * 1e6), self._last + 1)
-        place = message.recorded
-        place.seconds, place.nanos = self._last // 1_000_000, self._last % 1_000_000 * 1_000
-        message.recorder = self._recorder
-        recorded = Recorded(message)
+        recorded = Recorded(ended, self._last, self._recorder)
         self._recent.append(recorded)
         if self._writer is not None:
             self._writer.add(recorded)

@@ -1,4 +1,4 @@
-"""From one entry of Envoy's HTTP access log to a recorded decision.
+"""From one entry of Envoy's HTTP access log to a request that has ended.
 
 The filter leaves its decision in the request's dynamic metadata, Envoy's usage filters leave the engine's token counts
 there, and the access log brings both with the outcome. An error's message may quote the prompt: what it is about is
@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Struct, Value
-from google.protobuf.timestamp_pb2 import Timestamp
 
+from controlplane.ledger.ended import NOT_DECIDED, Decided, Ended, Outcome, decided
 from controlplane.ledger.mistakes import misroute
 from controlplane.ledger.sessions import SessionHistory
 from headrace_protos.envoy.config.core.v3 import address_pb2
 from headrace_protos.envoy.data.accesslog.v3 import accesslog_pb2
-from headrace_protos.headrace.v1 import decision_pb2
 
 DECISION_NAMESPACE = "headrace"
 DECISION_KEY = "decision"
@@ -40,7 +40,8 @@ _TOKEN_KEYS = frozenset(
     {PROMPT_TOKENS_KEY, COMPLETION_TOKENS_KEY, READ_TOKENS_KEY, CACHED_TOKENS_KEY, PREDICTED_TOKENS_KEY}
 )
 
-_READ_KEYS = _TOKEN_KEYS | {FINISH_REASON_KEY, ERROR_TYPE_KEY, ERROR_CODE_KEY, ERROR_MESSAGE_KEY}
+_TEXT_KEYS = frozenset({FINISH_REASON_KEY, ERROR_TYPE_KEY, ERROR_CODE_KEY, ERROR_MESSAGE_KEY})
+_Time = Literal["time_to_last_rx_byte", "time_to_first_upstream_rx_byte", "time_to_last_upstream_rx_byte"]
 _MADE = re.compile(r"([\w-]{1,40}) (\d{1,9}) (\d{1,9})", re.ASCII)
 
 # What the access log has beside its own times: until the first byte of the answer's body, in microseconds.
@@ -59,103 +60,128 @@ CONTEXT_ERROR_WORDS = re.compile(
 )
 
 
-def recorded_decision(
-    entry: accesslog_pb2.HTTPAccessLogEntry, sessions: SessionHistory
-) -> decision_pb2.RecordedDecision:
+def ended_request(entry: accesslog_pb2.HTTPAccessLogEntry, sessions: SessionHistory) -> Ended:
     """Never refuses an entry: what is missing or of a wrong type is left unset.
 
     The session that served it is the one of `sessions` that was in force when Envoy began to send the request there.
     """
-    common = entry.common_properties
-    metadata = common.metadata.filter_metadata
-    recorded = decision_pb2.RecordedDecision(request_id=entry.request.request_id, time=common.start_time)
-    outcome = recorded.outcome
-    _take_times(common, outcome)
-    _take_answer(common, entry.response, outcome)
-    if outcome.upstream:
-        sent_at = _seconds(common.start_time) + _seconds(common.time_to_first_upstream_tx_byte)
-        if (session := sessions.at(outcome.upstream, sent_at)) is not None:
-            outcome.node_id = session.spec.node_id
-            outcome.node_session_id = session.session_id
-    if USAGE_NAMESPACE in metadata:
-        _take_usage(metadata[USAGE_NAMESPACE], outcome)
+    common, response = entry.common_properties, entry.response
+    start, metadata = common.start_time, common.metadata.filter_metadata
+    seconds, nanos, status = start.seconds, start.nanos, response.response_code.value
+    upstream = _address(common.upstream_remote_address)
+    node_id = node_session_id = ""
+    if upstream:
+        sent_at = seconds + nanos / 1e9 + _seconds(common.time_to_first_upstream_tx_byte)
+        if (session := sessions.at(upstream, sent_at)) is not None:
+            node_id, node_session_id = session.spec.node_id, session.session_id
+    usage = _usage(metadata[USAGE_NAMESPACE], status) if USAGE_NAMESPACE in metadata else _NO_USAGE
+    outcome = Outcome(
+        status=status,
+        upstream=upstream,
+        cluster=common.upstream_cluster,
+        duration_seconds=_seconds(common.duration),
+        first_byte_seconds=_told(common, "time_to_first_upstream_rx_byte"),
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        flags=_flags(common),
+        attempts=common.upstream_request_attempt_count,
+        details=response.response_code_details,
+        node_id=node_id,
+        node_session_id=node_session_id,
+        received_seconds=_told(common, "time_to_last_rx_byte"),
+        first_content_seconds=_first_content(common),
+        last_byte_seconds=_told(common, "time_to_last_upstream_rx_byte"),
+        finish_reason=usage.finish_reason,
+        context_exceeded=usage.context_exceeded,
+        usage_unreadable=usage.unreadable,
+    )
+    decision, encoded, made = NOT_DECIDED, None, _UNKNOWN
     if DECISION_NAMESPACE in metadata:
-        ours = metadata[DECISION_NAMESPACE]
-        _take_number(ours, recorded)
-        if _take_decision(ours, recorded):
-            recorded.misroute = misroute(recorded.decision, outcome) or ""
-    return recorded
+        ours = metadata[DECISION_NAMESPACE].fields
+        made = _made(ours)
+        decision, encoded = _decision(ours)
+    return Ended(
+        entry.request.request_id,
+        seconds,
+        nanos,
+        decision,
+        encoded,
+        outcome,
+        *made,
+        misroute="" if encoded is None else misroute(decision, outcome) or "",
+    )
 
 
-def _take_times(common: accesslog_pb2.AccessLogCommon, outcome: decision_pb2.Outcome) -> None:
-    outcome.duration_seconds = _seconds(common.duration)
-    if common.HasField("time_to_first_upstream_rx_byte"):
-        outcome.first_byte_seconds = _seconds(common.time_to_first_upstream_rx_byte)
-    if common.HasField("time_to_last_rx_byte"):
-        outcome.received_seconds = _seconds(common.time_to_last_rx_byte)
-    if (content := common.custom_tags.get(FIRST_CONTENT_TAG, "")).isascii() and content.isdigit():
-        outcome.first_content_seconds = int(content) / 1e6
-    if common.HasField("time_to_last_upstream_rx_byte"):
-        outcome.last_byte_seconds = _seconds(common.time_to_last_upstream_rx_byte)
+class _Usage(msgspec.Struct, frozen=True, gc=False):
+    """The tokens that the engine counted, and how the answer ended."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    unreadable: bool = False
+    finish_reason: str = ""
+    context_exceeded: bool = False
 
 
-def _take_answer(
-    common: accesslog_pb2.AccessLogCommon,
-    response: accesslog_pb2.HTTPResponseProperties,
-    outcome: decision_pb2.Outcome,
-) -> None:
-    outcome.status = response.response_code.value
-    outcome.details = response.response_code_details
-    outcome.upstream = _address(common.upstream_remote_address)
-    outcome.cluster = common.upstream_cluster
-    outcome.attempts = common.upstream_request_attempt_count
-    if common.HasField("response_flags"):
-        outcome.flags.extend(field.name for field, _ in common.response_flags.ListFields())
+_NO_USAGE = _Usage()
+_UNKNOWN = ("", 0, 0)
 
 
-def _take_usage(usage: Struct, outcome: decision_pb2.Outcome) -> None:
-    """The tokens that the engine counted, and how the answer ended; usage, where it is, before llama.cpp's timings."""
-    fields = usage.fields
-    told = {key: fields[key] for key in fields if key in _READ_KEYS}
-    tokens = {key: _tokens(value) for key, value in told.items() if key in _TOKEN_KEYS}
-    outcome.usage_unreadable = None in tokens.values()
-    prompt_tokens = tokens.get(PROMPT_TOKENS_KEY)
+def _told(common: accesslog_pb2.AccessLogCommon, time: _Time) -> float | None:
+    return _seconds(getattr(common, time)) if common.HasField(time) else None
+
+
+def _first_content(common: accesslog_pb2.AccessLogCommon) -> float | None:
+    content = common.custom_tags.get(FIRST_CONTENT_TAG, "")
+    return int(content) / 1e6 if content.isascii() and content.isdigit() else None
+
+
+def _flags(common: accesslog_pb2.AccessLogCommon) -> tuple[str, ...]:
+    if not common.HasField("response_flags"):
+        return ()
+    return tuple(field.name for field, _ in common.response_flags.ListFields())
+
+
+def _usage(told: Struct, status: int) -> _Usage:
+    """Usage, where it is, before llama.cpp's timings."""
+    fields = told.fields
+    if len(fields) == 2 and PROMPT_TOKENS_KEY in fields and COMPLETION_TOKENS_KEY in fields:  # as nearly always
+        prompt, completion = _tokens(fields[PROMPT_TOKENS_KEY]), _tokens(fields[COMPLETION_TOKENS_KEY])
+        return _Usage(prompt, completion, prompt is None or completion is None)
+    tokens = {key: _tokens(fields[key]) for key in _TOKEN_KEYS if key in fields}
+    prompt = tokens.get(PROMPT_TOKENS_KEY)
     if PROMPT_TOKENS_KEY not in tokens:
         read, cached = tokens.get(READ_TOKENS_KEY), tokens.get(CACHED_TOKENS_KEY)
-        prompt_tokens = None if read is None or cached is None else read + cached
-    if prompt_tokens is not None:
-        outcome.prompt_tokens = prompt_tokens
-    completion_tokens = tokens.get(COMPLETION_TOKENS_KEY if COMPLETION_TOKENS_KEY in tokens else PREDICTED_TOKENS_KEY)
-    if completion_tokens is not None:
-        outcome.completion_tokens = completion_tokens
-    if len(told) > len(tokens):
-        texts = {key: value.string_value for key, value in told.items()}
-        if _FINISH_REASON.fullmatch(reason := texts.get(FINISH_REASON_KEY, "")):
-            outcome.finish_reason = reason
-        outcome.context_exceeded = outcome.status == 400 and _is_about_context(texts)
+        prompt = None if read is None or cached is None else read + cached
+    completion = tokens.get(COMPLETION_TOKENS_KEY if COMPLETION_TOKENS_KEY in tokens else PREDICTED_TOKENS_KEY)
+    texts = {key: fields[key].string_value for key in _TEXT_KEYS if key in fields}
+    reason = texts.get(FINISH_REASON_KEY, "")
+    return _Usage(
+        prompt,
+        completion,
+        unreadable=None in tokens.values(),
+        finish_reason=reason if _FINISH_REASON.fullmatch(reason) else "",
+        context_exceeded=status == 400 and _is_about_context(texts),
+    )
 
 
-def _take_number(metadata: Struct, recorded: decision_pb2.RecordedDecision) -> None:
-    """Which decision of which filter worker it is."""
-    if MADE_KEY in metadata.fields and (made := _MADE.fullmatch(metadata.fields[MADE_KEY].string_value)):
-        recorded.worker, minute, number = made.groups()
-        recorded.worker_minute, recorded.worker_number = int(minute), int(number)
+def _made(ours: Mapping[str, Value]) -> tuple[str, int, int]:
+    """Which decision of which filter worker it is: the worker's name, the Unix minute, and its number."""
+    if MADE_KEY in ours and (made := _MADE.fullmatch(ours[MADE_KEY].string_value)):
+        worker, minute, number = made.groups()
+        return worker, int(minute), int(number)
+    return _UNKNOWN
 
 
-def _take_decision(metadata: Struct, recorded: decision_pb2.RecordedDecision) -> bool:
-    """Whether there is one that can be read."""
-    fields = metadata.fields
-    if DECISION_KEY not in fields:
-        return False
-    decision = recorded.decision
+def _decision(ours: Mapping[str, Value]) -> tuple[Decided, bytes | None]:
+    """What is looked at of it, and the whole; NOT_DECIDED and None where there is none that can be read."""
+    if DECISION_KEY not in ours:
+        return NOT_DECIDED, None
     try:
         # Base64, by msgspec, which is quicker than Python's own.
-        decision.MergeFromString(msgspec.convert(fields[DECISION_KEY].string_value, bytes))
+        encoded = msgspec.convert(ours[DECISION_KEY].string_value, bytes)
+        return decided(encoded), encoded
     except (msgspec.ValidationError, DecodeError):
-        recorded.ClearField("decision")
-        return False
-    decision.SetInParent()
-    return True
+        return NOT_DECIDED, None
 
 
 def _tokens(value: Value) -> int | None:
@@ -173,7 +199,7 @@ def _is_about_context(texts: Mapping[str, str]) -> bool:
     )
 
 
-def _seconds(time: Duration | Timestamp) -> float:
+def _seconds(time: Duration) -> float:
     return time.seconds + time.nanos / 1e9
 
 

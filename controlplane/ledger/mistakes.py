@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 from math import ceil
+from typing import NamedTuple
 
-from controlplane.messages import cap_told
-from headrace_protos.headrace.v1 import decision_pb2
+from controlplane.ledger.ended import Decided, Outcome
 
 
 class Misroute(StrEnum):
@@ -26,7 +26,7 @@ class Misroute(StrEnum):
 CUT = frozenset({"length", "max_output_tokens", "max_tokens", "model_context_window_exceeded"})
 
 
-def misroute(decision: decision_pb2.Decision, outcome: decision_pb2.Outcome) -> Misroute | None:
+def misroute(decision: Decided, outcome: Outcome) -> Misroute | None:
     """None where there was no choice between context classes, or no engine that answered.
 
     Engines hold a context for prompt and output of each answer. A client's cap counts whole, since they refuse a
@@ -34,57 +34,63 @@ def misroute(decision: decision_pb2.Decision, outcome: decision_pb2.Outcome) -> 
     """
     if was_retried(decision, outcome):
         return _of_retried(decision, outcome)
-    contexts = decision.contexts
-    if not (contexts.smaller or contexts.larger) or not outcome.upstream:
+    if not (decision.smaller or decision.larger) or not outcome.upstream:
         return None
     return _of_first_try(decision, outcome)
 
 
-def _of_first_try(decision: decision_pb2.Decision, outcome: decision_pb2.Outcome) -> Misroute:
-    contexts = decision.contexts
+def _of_first_try(decision: Decided, outcome: Outcome) -> Misroute:
     if outcome.context_exceeded:
-        return Misroute.TOO_SMALL if contexts.larger else Misroute.NONE
-    if not 200 <= outcome.status < 300 or not _has_usage(outcome):
+        return Misroute.TOO_SMALL if decision.larger else Misroute.NONE
+    if (used := _used(decision, outcome)) is None:
         return Misroute.UNKNOWN
-    if contexts.larger and _was_cut(decision, outcome):
+    if decision.larger and _was_cut(decision, outcome, used):
         return Misroute.TOO_SMALL
-    if _needed(decision, outcome) <= contexts.smaller:
+    if _needed(decision, used) <= decision.smaller:
         return Misroute.TOO_LARGE
     return Misroute.NONE
 
 
-def was_retried(decision: decision_pb2.Decision, outcome: decision_pb2.Outcome) -> bool:
+def was_retried(decision: Decided, outcome: Outcome) -> bool:
     """Whether another pool than the chosen one has answered."""
     pool, cluster = decision.pool, outcome.cluster
     return pool != cluster and bool(pool and outcome.upstream) and cluster.partition("@")[0] != pool
 
 
-def _of_retried(decision: decision_pb2.Decision, outcome: decision_pb2.Outcome) -> Misroute:
+def _of_retried(decision: Decided, outcome: Outcome) -> Misroute:
     """Of a request that went to a larger context after its own pool had refused it, or could not be reached."""
     if outcome.context_exceeded:
         return Misroute.NONE  # no context would have held it
-    if not 200 <= outcome.status < 300 or not _has_usage(outcome):
+    if (used := _used(decision, outcome)) is None:
         return Misroute.UNKNOWN
-    return Misroute.TOO_SMALL if _needed(decision, outcome) > decision.contexts.chosen else Misroute.NONE
+    return Misroute.TOO_SMALL if _needed(decision, used) > decision.chosen else Misroute.NONE
 
 
-def _has_usage(outcome: decision_pb2.Outcome) -> bool:
-    return outcome.HasField("prompt_tokens") and outcome.HasField("completion_tokens")
+class _Used(NamedTuple):
+    """Tokens of the prompt, and of each answer on average."""
+
+    prompt: int
+    each: float
 
 
-def _was_cut(decision: decision_pb2.Decision, outcome: decision_pb2.Outcome) -> bool:
+def _used(decision: Decided, outcome: Outcome) -> _Used | None:
+    prompt, completion = outcome.prompt_tokens, outcome.completion_tokens
+    if not 200 <= outcome.status < 300 or prompt is None or completion is None:
+        return None
+    return _Used(prompt, completion / max(decision.choices, 1))
+
+
+def _was_cut(decision: Decided, outcome: Outcome, used: _Used) -> bool:
     """Not by a cap of the client's or the engine's own. Of several answers only the sum is known, so one that was cut
     among them may go unseen."""
     if outcome.finish_reason and outcome.finish_reason not in CUT:
         return False
-    cap = cap_told(decision)
-    each = outcome.completion_tokens / max(decision.choices, 1)
-    return outcome.prompt_tokens + each >= decision.contexts.chosen and (cap is None or each < cap)
+    is_below_cap = decision.cap is None or used.each < decision.cap
+    return used.prompt + used.each >= decision.chosen and is_below_cap
 
 
-def _needed(decision: decision_pb2.Decision, outcome: decision_pb2.Outcome) -> int:
+def _needed(decision: Decided, used: _Used) -> int:
     """The least context that would have given the same answers."""
-    each = ceil(outcome.completion_tokens / max(decision.choices, 1))
-    cap = cap_told(decision)
+    each, cap = ceil(used.each), decision.cap
     # Without a cap, an answer that just fills a context may have been cut there.
-    return outcome.prompt_tokens + (each + 1 if cap is None else max(cap, each))
+    return used.prompt + (each + 1 if cap is None else max(cap, each))

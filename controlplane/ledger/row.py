@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from controlplane.ledger.encoding import encoded, ended_of, place
+from controlplane.ledger.ended import Ended
 from headrace_protos.headrace.v1 import decision_pb2
 
 MOST_CHARACTERS = 200  # of one text; far below what an index entry may hold
@@ -44,44 +46,52 @@ class Row(NamedTuple):
 
 
 class Recorded:
-    """A decision as it was recorded at `at`, in Unix microseconds. Its row is made when it is first asked for, since
-    many are never written or looked at."""
+    """What `recorder` recorded at `at`, in Unix microseconds. Its row is made when it is first asked for, since many
+    are never written or looked at."""
 
-    __slots__ = ("_row", "at", "message")
+    __slots__ = ("_row", "at", "ended", "recorder")
 
-    def __init__(self, message: decision_pb2.RecordedDecision) -> None:
-        self.at = microseconds(message.recorded)
-        self.message = message
+    def __init__(self, ended: Ended, at: int, recorder: int) -> None:
+        self.ended = ended
+        self.at = at
+        self.recorder = recorder
         self._row: Row | None = None
 
     @property
     def row(self) -> Row:
         if self._row is None:
-            self._row = row_of(self.message)
+            self._row = _row(self.ended, self.at, self.recorder)
         return self._row
 
 
-def row_of(message: decision_pb2.RecordedDecision) -> Row:
-    """The row of a message whose `recorded` and `recorder` are set."""
-    decision, status = message.decision, message.outcome.status
+def _row(ended: Ended, recorded: int, recorder: int) -> Row:
+    decision, status = ended.decision, ended.outcome.status
+    message = encoded(ended) + place(recorded, recorder)
+    if len(message) > MOST_MESSAGE_BYTES:
+        message = _bounded(decision_pb2.RecordedDecision.FromString(message))
     return Row(
-        recorded=microseconds(message.recorded),
-        recorder=message.recorder,
+        recorded=recorded,
+        recorder=recorder,
         status=status if status < 1000 else 0,
         model=fit(decision.model),
         pool=fit(decision.pool),
         tier=fit(decision.tier),
         tenant=fit(decision.tenant),
-        verdict=fit(decision.sensitivity.verdict),
+        verdict=fit(decision.verdict),
         reasons=tuple(map(fit, decision.reasons[:MOST_ITEMS])),
-        misroute=fit(message.misroute),
+        misroute=ended.misroute,
         session=fit(decision.session),
-        request_id=fit(message.request_id),
-        worker=fit(message.worker),
-        worker_minute=message.worker_minute,
-        worker_number=message.worker_number,
-        message=_bounded(message),
+        request_id=fit(ended.request_id),
+        worker=fit(ended.worker),
+        worker_minute=ended.worker_minute,
+        worker_number=ended.worker_number,
+        message=message,
     )
+
+
+def row_of(message: decision_pb2.RecordedDecision) -> Row:
+    """The row of a message whose `recorded` and `recorder` are set."""
+    return Recorded(ended_of(message), microseconds(message.recorded), message.recorder).row
 
 
 def microseconds(time: Timestamp) -> int:

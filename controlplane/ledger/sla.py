@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from controlplane.ledger.ended import Ended
 from controlplane.model import Endpoint, QosTier
 from controlplane.policy.sla import Cause, Finished, Judged, Judgement, SlaRules, judge
-from headrace_protos.headrace.v1 import decision_pb2
 
 # What happened within so many seconds leaves the window together.
 SLOT_SECONDS = 1.0
@@ -88,16 +88,16 @@ class SlaWatch:
         """Only these are told apart: anybody who reaches the xDS port can send a name."""
         self._pools = frozenset(names)
 
-    def request_finished(self, recorded: decision_pb2.RecordedDecision) -> Judged | None:
+    def request_finished(self, ended: Ended) -> Judged | None:
         """What is judged of it; None of a request that no filter decided about, or whose tier is not known."""
-        tier = _TIERS.get(recorded.decision.qos_tier)
+        tier = _TIERS.get(ended.decision.qos_tier)
         if tier is None:
             return None
-        judged = judge(finished(recorded), self._rules().of(tier))
+        judged = judge(finished(ended), self._rules().of(tier))
         place, counts = _PLACES[judged], judged.judgement in _COUNTED
         now = self._clock()
         slot = self._slot(now)
-        pool = recorded.decision.pool
+        pool = ended.decision.pool
         for name in (FLEET, pool) if pool in self._pools else (FLEET,):
             key = (name, tier)
             tally = self._tallies.get(key)
@@ -138,26 +138,24 @@ class SlaWatch:
 _COUNTED = frozenset({Judgement.MET, Judgement.VIOLATED})
 
 
-def finished(recorded: decision_pb2.RecordedDecision) -> Finished:
+def finished(ended: Ended) -> Finished:
     """What there is to judge. How long a client takes to send its request is left out, and how slowly it reads."""
-    decision, outcome = recorded.decision, recorded.outcome
-    flags = frozenset(outcome.flags)
-    received = outcome.received_seconds  # 0 when it never was whole
-    left = outcome.status == 0 or bool(flags & _LEFT)
-    answered = outcome.HasField("last_byte_seconds") and not left
-    until = outcome.last_byte_seconds if answered else outcome.duration_seconds
-    first = outcome.first_content_seconds if outcome.HasField("first_content_seconds") else None
+    decision, outcome, flags = ended.decision, ended.outcome, ended.outcome.flags
+    received = outcome.received_seconds or 0.0  # when it never was whole
+    left = outcome.status == 0 or not _LEFT.isdisjoint(flags)
+    last, first = outcome.last_byte_seconds, outcome.first_content_seconds
+    until = outcome.duration_seconds if last is None or left else last
     return Finished(
         endpoint=_ENDPOINTS.get(decision.endpoint, Endpoint.OTHER),
         status=outcome.status,
         whole_seconds=max(until - received, 0.0),
         first_token_seconds=None if first is None else max(first - received, 0.0),
-        output_tokens=outcome.completion_tokens if outcome.HasField("completion_tokens") else None,
+        output_tokens=outcome.completion_tokens,
         stream=decision.stream,
-        refused=decision.HasField("refusal"),
+        refused=decision.refused,
         client_left=left,
-        timed_out=bool(flags & _TIMED_OUT),
-        cut_short=bool(flags & _CUT_SHORT),
+        timed_out=not _TIMED_OUT.isdisjoint(flags),
+        cut_short=not _CUT_SHORT.isdisjoint(flags),
     )
 
 

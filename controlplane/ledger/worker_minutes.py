@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from controlplane.ledger.ended import Ended
 from controlplane.ledger.row import Row
 from controlplane.ledger.store import Tally
-from headrace_protos.headrace.v1 import decision_pb2
 
 # A minute of which nothing was heard for so long is forgotten: its requests are over, its worker tells no more of it.
 KEPT_MINUTES = 24 * 60
@@ -38,11 +38,11 @@ class WorkerMinutes:
         if made > known.made:
             self._put(known._replace(made=made))
 
-    def lost(self, decision: decision_pb2.RecordedDecision) -> None:
+    def lost(self, ended: Ended) -> None:
         """One that is never written, of which that is told as Loss."""
-        if decision.worker:
-            known = self._of((decision.worker_minute, decision.worker))
-            self._put(known._replace(made=max(known.made, decision.worker_number), lost=known.lost + 1))
+        if ended.worker:
+            known = self._of((ended.worker_minute, ended.worker))
+            self._put(known._replace(made=max(known.made, ended.worker_number), lost=known.lost + 1))
 
     def due(self, rows: Sequence[Row]) -> list[Tally]:
         """All that is to be written with these rows: what they make of their minutes, and what else has changed."""

@@ -95,7 +95,7 @@ class LedgerWriter:
     def add(self, recorded: Recorded) -> None:
         if len(self._queue) >= self._capacity:
             self._lose(Cause.QUEUE_FULL, recorded.at, recorded.at)
-            self._minutes.lost(recorded.message)
+            self._minutes.lost(recorded.ended)
             return
         self._queue.append(recorded)
         self._some.set()
@@ -182,7 +182,7 @@ class LedgerWriter:
                 await self.store.write([recorded.row], [], tallies)
             except RowsRefusedError:
                 self._lose(Cause.REFUSED, recorded.at, recorded.at)
-                self._minutes.lost(recorded.message)
+                self._minutes.lost(recorded.ended)
                 self._taken(1, written=False)
             else:
                 self._minutes.done(tallies)

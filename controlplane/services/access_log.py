@@ -7,17 +7,17 @@ from typing import Any
 
 import grpc
 
-from controlplane.ledger.entry import recorded_decision
+from controlplane.ledger.ended import Ended
+from controlplane.ledger.entry import ended_request
 from controlplane.ledger.sessions import SessionHistory
 from headrace_protos.envoy.service.accesslog.v3 import als_pb2, als_pb2_grpc
-from headrace_protos.headrace.v1 import decision_pb2
 
 SERVICE = "envoy.service.accesslog.v3.AccessLogService"
 
 
 class AccessLogServicer(als_pb2_grpc.AccessLogServiceServicer):
-    def __init__(self, record: Callable[[decision_pb2.RecordedDecision], None], sessions: SessionHistory) -> None:
-        self._record = record
+    def __init__(self, tell: Callable[[Ended], None], sessions: SessionHistory) -> None:
+        self._tell = tell
         self._sessions = sessions
 
     async def StreamAccessLogs(  # noqa: N802 - gRPC's name
@@ -27,5 +27,5 @@ class AccessLogServicer(als_pb2_grpc.AccessLogServiceServicer):
     ) -> als_pb2.StreamAccessLogsResponse:
         async for message in request_iterator:
             for entry in message.http_logs.log_entry:
-                self._record(recorded_decision(entry, self._sessions))
+                self._tell(ended_request(entry, self._sessions))
         return als_pb2.StreamAccessLogsResponse()

@@ -18,6 +18,7 @@ from controlplane.config.load import load_policy
 from controlplane.errors import ConfigurationError, HeadraceError, UnavailableError
 from controlplane.grpc_calling import ControlPlaneTarget
 from controlplane.ledger.asking import UnreadableError, decisions_asked
+from controlplane.ledger.encoding import ended_of
 from controlplane.ledger.sla import finished
 from controlplane.policy.settings import Policy
 from headrace.commands.calling import call
@@ -102,7 +103,7 @@ def replay(
         found = sorted(matching, key=lambda each: each.recorded.ToMicroseconds(), reverse=True)[:limit]
     if not found:
         raise NothingRecordedError("no decision was recorded that matches; see `headrace decisions`")
-    summary = summarise(replayed(found, was, now), finished, was, now, unseen(was, now))
+    summary = summarise(replayed(found, was, now), lambda each: finished(ended_of(each)), was, now, unseen(was, now))
     if json_output:
         typer.echo(json.dumps(document(summary), indent=2, ensure_ascii=False))
     else:

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from controlplane.fleet import form_fleet
 from controlplane.ledger.composition import Assessment, Composition
+from controlplane.ledger.encoding import ended_of
 from controlplane.ledger.sla import SlaRate
 from controlplane.metrics import ControlPlaneMetrics
 from controlplane.model import NodeLoad, NodeSession, Pressure, QosTier, TierPressure
@@ -64,7 +65,7 @@ def test_overridden_pools_are_counted() -> None:
 def test_a_request_counts_with_its_outcome() -> None:
     metrics, registry = new_metrics()
     metrics.view_published(FLEET, nodes=1)
-    metrics.request_finished(recorded())
+    metrics.request_finished(ended_of(recorded()))
     assert value(registry, "headrace_requests_total", pool=POOL, verdict="neutral", status="2xx") == 1
     assert value(registry, "headrace_request_seconds_sum", pool=POOL) == 0.2
     assert value(registry, "headrace_first_byte_seconds_count", pool=POOL) == 1
@@ -72,7 +73,7 @@ def test_a_request_counts_with_its_outcome() -> None:
     assert value(registry, "headrace_usage_missing_total", pool=POOL) == 1
     answered = recorded()
     answered.outcome.completion_tokens = 7
-    metrics.request_finished(answered)
+    metrics.request_finished(ended_of(answered))
     assert value(registry, "headrace_tokens_total", pool=POOL, kind="completion") == 7
     assert value(registry, "headrace_usage_missing_total", pool=POOL) == 1
 
@@ -83,7 +84,7 @@ def test_mistakes_of_the_context_class_count_by_pool_and_direction() -> None:
     for mistake in ("too_small", "too_small", "none", "", "forged"):
         made = recorded()
         made.misroute = mistake
-        metrics.request_finished(made)
+        metrics.request_finished(ended_of(made))
     judged = {
         mistake: value(registry, "headrace_context_judged_total", pool=POOL, mistake=mistake)
         for mistake in ("too_small", "none", "forged")
@@ -94,9 +95,9 @@ def test_mistakes_of_the_context_class_count_by_pool_and_direction() -> None:
 def test_what_the_access_log_says_is_no_label_unless_it_is_known() -> None:
     metrics, registry = new_metrics()
     metrics.view_published(FLEET, nodes=1)
-    metrics.request_finished(recorded(pool="made up", verdict="made up", status=4_000_000))
-    metrics.request_finished(recorded(pool="", verdict="", status=0))
-    metrics.request_finished(decision_pb2.RecordedDecision(outcome=decision_pb2.Outcome(status=503)))
+    metrics.request_finished(ended_of(recorded(pool="made up", verdict="made up", status=4_000_000)))
+    metrics.request_finished(ended_of(recorded(pool="", verdict="", status=0)))
+    metrics.request_finished(ended_of(decision_pb2.RecordedDecision(outcome=decision_pb2.Outcome(status=503))))
     assert b"made up" not in generate_latest(registry)
     assert value(registry, "headrace_requests_total", pool="gone", verdict="none", status="none") == 1
     assert value(registry, "headrace_requests_total", pool="none", verdict="none", status="none") == 1
@@ -107,10 +108,10 @@ def test_what_the_access_log_says_is_no_label_unless_it_is_known() -> None:
 def test_nothing_is_left_of_a_pool_that_is_gone_even_when_its_last_requests_end_later() -> None:
     metrics, registry = new_metrics()
     metrics.view_published(FLEET, nodes=1)
-    metrics.request_finished(recorded())
+    metrics.request_finished(ended_of(recorded()))
     metrics.view_published(EMPTY, nodes=0)
     assert POOL.encode() not in generate_latest(registry)
-    metrics.request_finished(recorded())
+    metrics.request_finished(ended_of(recorded()))
     assert POOL.encode() not in generate_latest(registry)
     assert value(registry, "headrace_requests_total", pool="gone", verdict="neutral", status="2xx") == 1
     metrics.view_published(FLEET, nodes=1)
@@ -125,7 +126,7 @@ def test_what_is_judged_of_requests_counts_by_pool_and_tier() -> None:
     ended.outcome.completion_tokens = 30
     late = Judged(Judgement.VIOLATED, Cause.FIRST_TOKEN)
     for judged in (Judged(Judgement.MET), Judged(Judgement.MET), late, None):
-        metrics.request_judged(ended, judged)
+        metrics.request_judged(ended_of(ended), judged)
     labels = {"pool": POOL, "qos_tier": "guaranteed"}
     assert value(registry, "headrace_sla_requests_total", **labels, judgement="met", cause="none") == 2
     assert value(registry, "headrace_sla_requests_total", **labels, judgement="violated", cause="first_token") == 1

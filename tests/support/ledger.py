@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from controlplane.ledger.encoding import ended_of
 from controlplane.ledger.row import Recorded, Row, row_of
 from controlplane.ledger.writer import LedgerWriter
 from headrace_protos.headrace.v1 import decision_pb2
@@ -64,7 +65,8 @@ def row(at: int = BEGAN, **fields: object) -> Row:
 
 
 def entry(at: int = BEGAN, **fields: object) -> Recorded:
-    return Recorded(recorded(at, **fields))  # type: ignore[arg-type]
+    message = recorded(at, **fields)  # type: ignore[arg-type]
+    return Recorded(ended_of(message), at, message.recorder)
 
 
 @asynccontextmanager

@@ -22,6 +22,7 @@ from controlplane.etcd.connection import EtcdAccess
 from controlplane.features import Category
 from controlplane.learning.sampling import BURST
 from controlplane.learning.statistics import Observation
+from controlplane.ledger.encoding import ended_of
 from controlplane.policy.estimator import Calibrations, RatioEstimator, group_of, in_force
 from controlplane.policy.settings import EstimationRules, Estimator, Policy
 from headrace_protos.headrace.v1 import calibration_pb2
@@ -41,7 +42,7 @@ class Learning:
 
     def learn(self, observations: Iterable[Observation]) -> None:
         for observation in observations:
-            self.calibrator.learn(recorded(observation))
+            self.calibrator.learn(ended_of(recorded(observation)))
 
     @property
     def told(self) -> Calibrations:
@@ -111,8 +112,10 @@ async def test_what_moves_by_little_is_not_told_anew() -> None:
 async def test_usage_that_cannot_be_is_counted_and_not_learned_from() -> None:
     async with learning() as one:
         observation = report()
-        one.calibrator.learn(recorded(observation, prompt_tokens=10 * observation.features.text.total + 10_000))
-        one.calibrator.learn(recorded(observation, status=500))
+        one.calibrator.learn(
+            ended_of(recorded(observation, prompt_tokens=10 * observation.features.text.total + 10_000))
+        )
+        one.calibrator.learn(ended_of(recorded(observation, status=500)))
         assert one.lessons == {(Lesson.IMPLAUSIBLE, False): 1, (Lesson.FAILED, False): 1}
         counted = {each.result: each.requests for each in one.calibrator.tally.messages()}
         assert counted == {"implausible": 1, "failed": 1}
@@ -132,7 +135,7 @@ async def test_what_no_engine_was_asked_about_is_not_counted() -> None:
         no_pool.decision.ClearField("pool")
         undecided.ClearField("decision")
         for message in (no_pool, undecided):
-            learned.calibrator.learn(message)
+            learned.calibrator.learn(ended_of(message))
         assert not learned.lessons
 
 

@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from controlplane.estimation.lessons import Lesson, Tally, observation_of, taught_nothing
+from controlplane.ledger.encoding import ended_of
 from controlplane.messages import features_message
 from headrace_protos.headrace.v1 import decision_pb2
 from support.usage import MODEL, make_features, recorded, report
@@ -19,7 +20,7 @@ Change = Callable[[decision_pb2.RecordedDecision], None]
 
 def test_an_answered_request_is_an_observation() -> None:
     given = report(output_tokens=70, output_cap=100)
-    assert taught_nothing(recorded(given), SERVED) is None
+    assert taught_nothing(ended_of(recorded(given)), SERVED) is None
     assert observation_of(recorded(given)) == given
     open_ended = report(output_tokens=70)
     assert observation_of(recorded(open_ended)) == open_ended
@@ -45,7 +46,7 @@ def test_what_tells_no_tokens_teaches_nothing(change: Change, lesson: Lesson) ->
     """Facts row: production code (what is not learned from)."""
     message = recorded(report())
     change(message)
-    assert taught_nothing(message, SERVED) is lesson
+    assert taught_nothing(ended_of(message), SERVED) is lesson
 
 
 def test_an_answer_that_was_cut_off_or_is_one_of_several_tells_the_prompt_alone() -> None:

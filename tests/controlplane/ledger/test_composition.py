@@ -6,6 +6,7 @@ import pytest
 
 from controlplane.fleet import form_fleet
 from controlplane.ledger.composition import SLOT_SECONDS, Assessment, CompositionWatch
+from controlplane.ledger.encoding import ended_of
 from controlplane.model import NodeSession
 from controlplane.policy.settings import CompositionRules, Policy
 from headrace_protos.headrace.v1 import decision_pb2
@@ -40,7 +41,7 @@ class Watched:
 
     def send(self, count: int, verdict: str, pinned: str = "", **more: float) -> None:
         for _ in range(count):
-            self.watch.request_finished(recorded(verdict, pinned, **more))  # type: ignore[arg-type]
+            self.watch.request_finished(ended_of(recorded(verdict, pinned, **more)))  # type: ignore[arg-type]
 
     def assess(self, rules: CompositionRules = RULES) -> Assessment:
         return self.watch.assess(rules)
@@ -82,8 +83,8 @@ def test_requests_that_say_nothing_of_the_tiers_do_not_count() -> None:
         recorded(""),
         decision_pb2.RecordedDecision(outcome=decision_pb2.Outcome(status=503)),
     ):
-        watched.watch.request_finished(other)
-    watched.watch.request_finished(recorded("sensitive", "made up", status=429))
+        watched.watch.request_finished(ended_of(other))
+    watched.watch.request_finished(ended_of(recorded("sensitive", "made up", status=429)))
     assert watched.assess().composition.requests == 1  # also one that was refused needs its tier
     watched.watch.view_published(FULL_ONLY)
     watched.send(1000, "sensitive")

@@ -8,6 +8,7 @@ import pytest
 
 from controlplane.digests import session_digest
 from controlplane.ledger.decision_log import LONGEST_TEXT, DecisionLog, logged_fields
+from controlplane.ledger.ended import Ended
 from controlplane.policy.sla import Cause, Judged, Judgement
 from headrace_protos.headrace.v1 import decision_pb2
 
@@ -42,8 +43,7 @@ def logged(share: float, count: int, caplog: pytest.LogCaptureFixture) -> list[s
     caplog.clear()
     log = DecisionLog(share)
     for number in range(count):
-        recorded = decision_pb2.RecordedDecision(request_id=f"r-{number}")
-        log.request_finished(recorded, None)
+        log.request_finished(Ended(request_id=f"r-{number}"), None)
     return [
         record.fields["decision"]["request_id"] for record in caplog.records if record.name.startswith("controlplane.")
     ]  # type: ignore[attr-defined]

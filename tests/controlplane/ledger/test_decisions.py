@@ -9,6 +9,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from controlplane.ledger.decisions import MOST_WAITING, Decisions, Follower
+from controlplane.ledger.encoding import ended_of
 from controlplane.ledger.query import DecisionQuery
 from controlplane.ledger.sqlite_store import SqliteStore
 from controlplane.ledger.writer import LedgerWriter
@@ -35,7 +36,7 @@ def in_memory(capacity: int = 10) -> Decisions:
 async def test_in_memory_the_newest_come_first_and_the_oldest_give_way() -> None:
     decisions = in_memory(3)
     for number in range(5):
-        decisions.record(recorded(request_id=str(number)))
+        decisions.record(ended_of(recorded(request_id=str(number))))
     assert len(decisions) == 3
     assert await newest(decisions) == ["4", "3", "2"]
     assert await newest(decisions, 2) == ["4", "3"]
@@ -44,22 +45,24 @@ async def test_in_memory_the_newest_come_first_and_the_oldest_give_way() -> None
 
 async def test_the_limit_counts_those_that_match() -> None:
     decisions = in_memory()
-    decisions.record(recorded(request_id="a", pool="one"))
-    decisions.record(recorded(request_id="b", pool="two"))
-    decisions.record(recorded(request_id="c", model="qwen", pool="three"))
+    decisions.record(ended_of(recorded(request_id="a", pool="one")))
+    decisions.record(ended_of(recorded(request_id="b", pool="two")))
+    decisions.record(ended_of(recorded(request_id="c", model="qwen", pool="three")))
     assert await newest(decisions, 1, DecisionQuery(model="llama")) == ["b"]
     assert await newest(decisions, 5, DecisionQuery(pool="one")) == ["a"]
     assert await newest(decisions, 5, DecisionQuery(model="qwen", pool="one")) == []
 
 
-def test_each_decision_gets_a_place_of_its_own_though_the_clock_stands_or_goes_back() -> None:
+async def test_each_decision_gets_a_place_of_its_own_though_the_clock_stands_or_goes_back() -> None:
     times = iter([2.0, 2.0, 1.0, 3.0])
     decisions = Decisions(10, 7, lambda: next(times))
-    messages = [recorded() for _ in range(4)]
-    for message in messages:
-        decisions.record(message)
-    assert [message.recorded.ToMicroseconds() for message in messages] == [2_000_000, 2_000_001, 2_000_002, 3_000_000]
-    assert {message.recorder for message in messages} == {7}
+    for _ in range(4):
+        decisions.record(ended_of(recorded()))
+    found = (await decisions.newest(DecisionQuery(), 10)).found
+    assert [each.recorded for each in found] == [3_000_000, 2_000_002, 2_000_001, 2_000_000]
+    for each in found:
+        message = decision_pb2.RecordedDecision.FromString(each.message)
+        assert (message.recorded.ToMicroseconds(), message.recorder) == (each.recorded, 7)
 
 
 @asynccontextmanager
@@ -75,7 +78,7 @@ async def test_at_every_moment_all_are_listed_once(tmp_path: Path) -> None:
         count = 0
         while writer.written < 1_000:
             for _ in range(7):
-                decisions.record(recorded(request_id=str(count)))
+                decisions.record(ended_of(recorded(request_id=str(count))))
                 count += 1
             expected = [str(n) for n in reversed(range(count))][:10_000]
             assert await newest(decisions, 10_000) == expected
@@ -86,7 +89,7 @@ async def test_without_the_store_those_in_memory_are_listed_and_it_is_said(tmp_p
     blocked.write_text("no folder")
     async with with_ledger(blocked / "ledger.sqlite", capacity=2) as (decisions, writer):
         for number in range(5):
-            decisions.record(recorded(request_id=str(number)))
+            decisions.record(ended_of(recorded(request_id=str(number))))
         await until(lambda: writer.trouble is not None)
         listing = await decisions.newest(ANY, 10)
         assert listing.trouble
@@ -96,7 +99,7 @@ async def test_without_the_store_those_in_memory_are_listed_and_it_is_said(tmp_p
 async def test_what_was_recorded_outlives_the_process(tmp_path: Path) -> None:
     file = tmp_path / "ledger.sqlite"
     async with with_ledger(file) as (decisions, _):
-        decisions.record(recorded(request_id="before"))
+        decisions.record(ended_of(recorded(request_id="before")))
     async with with_ledger(file) as (decisions, _):
         assert await newest(decisions) == ["before"]
 
@@ -104,14 +107,14 @@ async def test_what_was_recorded_outlives_the_process(tmp_path: Path) -> None:
 async def test_a_follower_gets_what_matches_and_is_told_what_it_missed() -> None:
     decisions = in_memory()
     with decisions.following(DecisionQuery(model="llama")) as follower:
-        decisions.record(recorded(request_id="a"))
-        decisions.record(recorded(request_id="b", model="qwen"))
+        decisions.record(ended_of(recorded(request_id="a")))
+        decisions.record(ended_of(recorded(request_id="b", model="qwen")))
         assert await batch(follower) == (["a"], 0)
         for number in range(MOST_WAITING + 3):
-            decisions.record(recorded(request_id=str(number)))
+            decisions.record(ended_of(recorded(request_id=str(number))))
         first, missed = await batch(follower)
         assert (first[0], missed) == ("3", 3)
-    decisions.record(recorded(request_id="later"))
+    decisions.record(ended_of(recorded(request_id="later")))
     assert len(follower.waiting) == MOST_WAITING - len(first)
 
 

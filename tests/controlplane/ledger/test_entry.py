@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.ledger.entry import recorded_decision
+from controlplane.ledger.encoding import ended_of, message_of
+from controlplane.ledger.entry import ended_request
 from controlplane.ledger.sessions import SessionHistory
 from controlplane.model import NodeSession
 from headrace_protos.envoy.data.accesslog.v3 import accesslog_pb2
@@ -39,8 +40,15 @@ def entry(**usage: Any) -> accesslog_pb2.HTTPAccessLogEntry:
     return made
 
 
+def recorded_of(made: accesslog_pb2.HTTPAccessLogEntry, sessions: SessionHistory) -> decision_pb2.RecordedDecision:
+    ended = ended_request(made, sessions)
+    recorded = message_of(ended)
+    assert ended_of(recorded) == ended
+    return recorded
+
+
 def test_decision_and_outcome_come_together() -> None:
-    recorded = recorded_decision(entry(prompt_tokens=12, completion_tokens=34), SessionHistory(60.0))
+    recorded = recorded_of(entry(prompt_tokens=12, completion_tokens=34), SessionHistory(60.0))
     assert recorded.request_id == "r-1"
     assert recorded.time.seconds == 1_700_000_000
     assert recorded.decision == DECISION
@@ -70,13 +78,13 @@ def test_decision_and_outcome_come_together() -> None:
 def test_who_decided_when_and_as_which_of_his_decisions(told: object, expected: tuple[str, int, int]) -> None:
     found = entry()
     found.common_properties.metadata.filter_metadata["headrace"].update({"made": told})
-    recorded = recorded_decision(found, SessionHistory(60.0))
+    recorded = recorded_of(found, SessionHistory(60.0))
     assert (recorded.worker, recorded.worker_minute, recorded.worker_number) == expected
     assert recorded.decision == DECISION
 
 
 def test_an_empty_entry_leaves_all_unset() -> None:
-    recorded = recorded_decision(accesslog_pb2.HTTPAccessLogEntry(), SessionHistory(60.0))
+    recorded = recorded_of(accesslog_pb2.HTTPAccessLogEntry(), SessionHistory(60.0))
     assert not recorded.HasField("decision")
     for name in ("first_byte_seconds", "prompt_tokens", "completion_tokens"):
         assert not recorded.outcome.HasField(name)
@@ -89,14 +97,14 @@ def test_an_empty_entry_leaves_all_unset() -> None:
 def test_a_decision_that_cannot_be_read_is_left_unset(value: Any) -> None:
     strange = entry()
     strange.common_properties.metadata.filter_metadata["headrace"].update({"decision": value})
-    recorded = recorded_decision(strange, SessionHistory(60.0))
+    recorded = recorded_of(strange, SessionHistory(60.0))
     assert not recorded.HasField("decision") or recorded.decision == decision_pb2.Decision()
     assert recorded.outcome.status == 200
 
 
 @pytest.mark.parametrize("value", ["12", -1, math.nan, math.inf, 2.0**31, None, True, [1], {"a": 1}])
 def test_a_token_count_that_is_none_is_left_unset(value: object) -> None:
-    recorded = recorded_decision(entry(prompt_tokens=value, completion_tokens=3), SessionHistory(60.0))
+    recorded = recorded_of(entry(prompt_tokens=value, completion_tokens=3), SessionHistory(60.0))
     assert not recorded.outcome.HasField("prompt_tokens")
     assert recorded.outcome.completion_tokens == 3
     assert recorded.outcome.usage_unreadable
@@ -104,7 +112,7 @@ def test_a_token_count_that_is_none_is_left_unset(value: object) -> None:
 
 @pytest.mark.parametrize(("value", "tokens"), [(0, 0), (2.9, 2), (2**31 - 1, 2**31 - 1)])
 def test_a_token_count_is_a_whole_number(value: float, tokens: int) -> None:
-    assert recorded_decision(entry(prompt_tokens=value), SessionHistory(60.0)).outcome.prompt_tokens == tokens
+    assert recorded_of(entry(prompt_tokens=value), SessionHistory(60.0)).outcome.prompt_tokens == tokens
 
 
 def test_the_times_of_the_request_and_of_the_answers_content_are_kept_apart() -> None:
@@ -113,7 +121,7 @@ def test_the_times_of_the_request_and_of_the_answers_content_are_kept_apart() ->
     common.time_to_last_rx_byte.FromMilliseconds(100)
     common.time_to_last_upstream_rx_byte.FromMilliseconds(1400)
     common.custom_tags["first_content_us"] = "750000"
-    outcome = recorded_decision(made, SessionHistory(60.0)).outcome
+    outcome = recorded_of(made, SessionHistory(60.0)).outcome
     assert (outcome.received_seconds, outcome.first_byte_seconds) == (0.1, 0.25)
     assert (outcome.first_content_seconds, outcome.last_byte_seconds) == (0.75, 1.4)
 
@@ -122,7 +130,7 @@ def test_the_times_of_the_request_and_of_the_answers_content_are_kept_apart() ->
 def test_a_time_that_envoy_does_not_know_is_left_unset(value: str) -> None:
     made = entry()
     made.common_properties.custom_tags["first_content_us"] = value
-    assert not recorded_decision(made, SessionHistory(60.0)).outcome.HasField("first_content_seconds")
+    assert not recorded_of(made, SessionHistory(60.0)).outcome.HasField("first_content_seconds")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +148,7 @@ def test_a_time_that_envoy_does_not_know_is_left_unset(value: str) -> None:
     ],
 )
 def test_llama_cpps_timings_stand_in_for_usage(usage: dict[str, Any], tokens: tuple[int | None, int | None]) -> None:
-    outcome = recorded_decision(entry(**usage), SessionHistory(60.0)).outcome
+    outcome = recorded_of(entry(**usage), SessionHistory(60.0)).outcome
     found = [
         getattr(outcome, name) if outcome.HasField(name) else None for name in ("prompt_tokens", "completion_tokens")
     ]
@@ -159,7 +167,7 @@ def test_llama_cpps_timings_stand_in_for_usage(usage: dict[str, Any], tokens: tu
     ],
 )
 def test_the_reason_of_an_answers_end_is_a_word_or_left_unset(value: object, reason: str) -> None:
-    assert recorded_decision(entry(finish_reason=value), SessionHistory(60.0)).outcome.finish_reason == reason
+    assert recorded_of(entry(finish_reason=value), SessionHistory(60.0)).outcome.finish_reason == reason
 
 
 @pytest.mark.parametrize(
@@ -182,9 +190,9 @@ def test_the_reason_of_an_answers_end_is_a_word_or_left_unset(value: object, rea
 )
 def test_a_400_for_the_context_is_told_from_others(error: dict[str, Any], exceeded: bool) -> None:
     made = entry(**error)
-    assert not recorded_decision(made, SessionHistory(60.0)).outcome.context_exceeded
+    assert not recorded_of(made, SessionHistory(60.0)).outcome.context_exceeded
     made.response.response_code.value = 400
-    recorded = recorded_decision(made, SessionHistory(60.0))
+    recorded = recorded_of(made, SessionHistory(60.0))
     assert recorded.outcome.context_exceeded is exceeded
     assert b"5000" not in recorded.SerializeToString()
 
@@ -192,14 +200,14 @@ def test_a_400_for_the_context_is_told_from_others(error: dict[str, Any], exceed
 def test_an_ipv6_upstream_has_brackets() -> None:
     made = entry()
     made.common_properties.upstream_remote_address.socket_address.address = "fd00::7"
-    assert recorded_decision(made, SessionHistory(60.0)).outcome.upstream == "[fd00::7]:8000"
+    assert recorded_of(made, SessionHistory(60.0)).outcome.upstream == "[fd00::7]:8000"
 
 
 def test_flags_carry_envoys_names() -> None:
     made = entry()
     made.common_properties.response_flags.upstream_connection_failure = True
     made.common_properties.response_flags.no_healthy_upstream = True
-    assert set(recorded_decision(made, SessionHistory(60.0)).outcome.flags) == {
+    assert set(recorded_of(made, SessionHistory(60.0)).outcome.flags) == {
         "upstream_connection_failure",
         "no_healthy_upstream",
     }
@@ -213,7 +221,7 @@ def test_the_node_session_is_the_one_in_force_when_the_request_was_sent_to_the_e
     made = entry()
     made.common_properties.duration.FromSeconds(100)  # ends long after the second one began
     made.common_properties.time_to_first_upstream_tx_byte.FromSeconds(9)
-    outcome = recorded_decision(made, history).outcome
+    outcome = recorded_of(made, history).outcome
     assert (outcome.node_id, outcome.node_session_id) == ("a", "first")
     made.common_properties.time_to_first_upstream_tx_byte.FromSeconds(11)  # it waited in the filter
-    assert recorded_decision(made, history).outcome.node_session_id == "second"
+    assert recorded_of(made, history).outcome.node_session_id == "second"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from controlplane.ledger.encoding import ended_of
 from controlplane.ledger.mistakes import Misroute, misroute
 from headrace_protos.headrace.v1 import decision_pb2
 
@@ -112,4 +113,5 @@ def test_a_class_is_judged_by_what_came_of_the_request(
     made: decision_pb2.Decision, came: decision_pb2.Outcome, expected: Misroute | None
 ) -> None:
     """Facts row: error asymmetry."""
-    assert misroute(made, came) == expected
+    ended = ended_of(decision_pb2.RecordedDecision(decision=made, outcome=came))
+    assert misroute(ended.decision, ended.outcome) == expected

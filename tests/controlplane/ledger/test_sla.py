@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from controlplane.ledger.encoding import ended_of
 from controlplane.ledger.sla import _KINDS, FLEET, SLOT_SECONDS, SlaRate, SlaWatch, finished
 from controlplane.model import Endpoint, QosTier
 from controlplane.policy.sla import Cause, Finished, Judged, Judgement, SlaRules, SlaTarget
@@ -36,7 +37,7 @@ class Watched:
 
     def send(self, count: int, *what: Any) -> None:
         for _ in range(count):
-            self.watch.request_finished(recorded(*what))
+            self.watch.request_finished(ended_of(recorded(*what)))
 
     def rate(self, tier: QosTier = G, pool: str = POOL) -> SlaRate:
         return self.watch.rates(self.now)[pool, tier]
@@ -118,15 +119,15 @@ def test_a_pool_that_is_not_of_the_fleet_counts_for_the_fleet_alone() -> None:
 @pytest.mark.parametrize("tier", ["", "platinum"])
 def test_a_request_whose_tier_is_not_known_is_not_judged(tier: str) -> None:
     watched = Watched()
-    assert watched.watch.request_finished(recorded(9.0, tier)) is None
+    assert watched.watch.request_finished(ended_of(recorded(9.0, tier))) is None
     assert watched.watch.rates(watched.now) == {}
 
 
 def test_targets_may_change_while_requests_end() -> None:
     watched = Watched()
-    assert watched.watch.request_finished(recorded(1.5)) == Judged(Judgement.VIOLATED, Cause.WHOLE)
+    assert watched.watch.request_finished(ended_of(recorded(1.5))) == Judged(Judgement.VIOLATED, Cause.WHOLE)
     watched.rules = SlaRules(SlaTarget(whole_ms=2000), TARGET, TARGET)
-    assert watched.watch.request_finished(recorded(1.5)) == Judged(Judgement.MET)
+    assert watched.watch.request_finished(ended_of(recorded(1.5))) == Judged(Judgement.MET)
 
 
 def test_how_slowly_a_client_sends_and_reads_is_not_held_against_the_pool() -> None:
@@ -135,8 +136,8 @@ def test_how_slowly_a_client_sends_and_reads_is_not_held_against_the_pool() -> N
     slow.outcome.first_byte_seconds = 10.0
     slow.outcome.completion_tokens = 7
     slow.decision.stream = True
-    assert finished(slow) == Finished(Endpoint.CHAT, 200, 0.75, 0.25, 7, stream=True)
-    assert Watched().watch.request_finished(slow) == Judged(Judgement.MET)
+    assert finished(ended_of(slow)) == Finished(Endpoint.CHAT, 200, 0.75, 0.25, 7, stream=True)
+    assert Watched().watch.request_finished(ended_of(slow)) == Judged(Judgement.MET)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_how_slowly_a_client_sends_and_reads_is_not_held_against_the_pool() -> N
     ],
 )
 def test_envoys_flags_tell_who_ended_an_answer(status: int, flags: tuple[str, ...], says: Cause) -> None:
-    judged = Watched().watch.request_finished(recorded(0.5, "guaranteed", POOL, status, *flags))
+    judged = Watched().watch.request_finished(ended_of(recorded(0.5, "guaranteed", POOL, status, *flags)))
     assert judged is not None
     assert judged.cause is says
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 
+from controlplane.ledger.encoding import ended_of
 from controlplane.messages import node_spec_message
 from headrace_protos.headrace.v1 import admin_pb2, calibration_pb2, fleet_pb2, registry_pb2
 from support.nodes import node
@@ -31,7 +32,7 @@ async def test_a_model_is_learned_of_pinned_reset_and_let_go_on(services: Servic
     await until(is_served)
     assert await shown(services, model) == calibration_pb2.ModelCalibration(model=model)
     for number in range(60):
-        services.estimation.learn(recorded(report(number=number, model=model, factor=1.5)))
+        services.estimation.learn(ended_of(recorded(report(number=number, model=model, factor=1.5))))
 
     async def is_learned() -> bool:
         return [each.samples for each in (await shown(services, model)).categories] == [60]
@@ -100,7 +101,7 @@ async def test_explain_says_what_the_estimate_rests_on(services: Services) -> No
 
     await until(is_prior)
     for number in range(30):
-        services.estimation.learn(recorded(report(number=number, model="llama")))
+        services.estimation.learn(ended_of(recorded(report(number=number, model="llama"))))
 
     async def is_learned() -> bool:
         return await rests_on() == "learned"

@@ -12,6 +12,7 @@ import pytest
 from controlplane.config.load import policy_from_json
 from controlplane.latest import Latest
 from controlplane.ledger.decisions import Decisions
+from controlplane.ledger.encoding import ended_of
 from controlplane.messages import node_spec_message
 from controlplane.policy.settings import Policy
 from controlplane.services.fleet import LONGEST_REPORTED, MAX_EXPLAINED_BYTES, FleetServicer
@@ -128,7 +129,7 @@ async def test_a_body_beyond_the_bound_is_not_explained(services: Services) -> N
 
 async def test_decisions_are_listed_newest_first(services: Services) -> None:
     for number in range(30):
-        services.decisions.record(decision_pb2.RecordedDecision(request_id=str(number)))
+        services.decisions.record(ended_of(decision_pb2.RecordedDecision(request_id=str(number))))
     listed = (await services.fleet.ListDecisions(fleet_pb2.ListDecisionsRequest())).decisions
     assert [each.request_id for each in listed] == [str(number) for number in range(29, 9, -1)]
     assert len((await services.fleet.ListDecisions(fleet_pb2.ListDecisionsRequest(limit=2**32 - 1))).decisions) == 30
@@ -137,7 +138,7 @@ async def test_decisions_are_listed_newest_first(services: Services) -> None:
 async def test_decisions_are_filtered_and_followed_without_gap_or_repetition(services: Services) -> None:
     def record(number: int, **fields: str) -> None:
         decision = decision_pb2.Decision(**fields)
-        services.decisions.record(decision_pb2.RecordedDecision(request_id=str(number), decision=decision))
+        services.decisions.record(ended_of(decision_pb2.RecordedDecision(request_id=str(number), decision=decision)))
 
     for number in range(4):
         record(number, tenant="name:a" if number % 2 else "name:b")

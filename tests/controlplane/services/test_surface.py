@@ -10,6 +10,7 @@ from google.protobuf.json_format import ParseDict
 
 from controlplane.http_serving import Answer, Question
 from controlplane.ledger.decisions import Decisions
+from controlplane.ledger.encoding import ended_of
 from controlplane.services.access import BearerTokens
 from controlplane.services.surface import MOST_DECISIONS, RECENT, STATUS, Surface
 from headrace_protos.headrace.v1 import decision_pb2, fleet_pb2
@@ -21,13 +22,12 @@ STATUS_NOW = fleet_pb2.GetStatusResponse(version="1.2.3", etcd="connected", sla=
 def surface(*operator_tokens: str, trusts_strangers: bool = True) -> Surface:
     decisions = Decisions(100, 7, lambda: 1_700_000_000.0)
     for number, tenant in enumerate(("name:acme", "name:acme", "name:other")):
-        decisions.record(
-            decision_pb2.RecordedDecision(
-                request_id=f"r-{number}",
-                decision=decision_pb2.Decision(tenant=tenant, model="m"),
-                outcome=decision_pb2.Outcome(status=200 + 300 * (number == 1)),
-            )
+        message = decision_pb2.RecordedDecision(
+            request_id=f"r-{number}",
+            decision=decision_pb2.Decision(tenant=tenant, model="m"),
+            outcome=decision_pb2.Outcome(status=200 + 300 * (number == 1)),
         )
+        decisions.record(ended_of(message))
     tokens = BearerTokens([NODE], operator_tokens)
     return Surface(decisions, lambda: STATUS_NOW, tokens, lambda: 1_700_000_100.0, trusts_strangers=trusts_strangers)
 
