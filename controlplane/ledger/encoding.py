@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -35,22 +35,20 @@ _alike_of: Final[Callable[[Outcome], tuple[Any, ...]]] = attrgetter(*_ALIKE)
 _DECISION = b"\x1a"  # the field `decision`, of a length that follows
 
 
-def encoded(ended: Ended) -> bytes:
-    """But for its place, `place`."""
-    outcome = ended.outcome
-    alike = _alike(ended.worker, ended.worker_minute, ended.misroute, _alike_of(outcome))
+class Place(NamedTuple):
+    """When and by which control plane something was recorded, `recorded` in Unix microseconds."""
+
+    recorded: int
+    recorder: int
+
+
+def encoded(ended: Ended, place: Place | None = None) -> bytes:
+    """Without a place before it is recorded."""
+    alike = _alike(ended.worker, ended.worker_minute, ended.misroute, _alike_of(ended.outcome))
     decision = ended.encoded
     if decision is None:
-        return alike + _own(ended, outcome)
-    return b"".join((_own(ended, outcome), _DECISION, _varint(len(decision)), decision, alike))
-
-
-def place(recorded: int, recorder: int) -> bytes:
-    """When and by which control plane it was recorded, `recorded` in Unix microseconds."""
-    seconds, micros = divmod(recorded, 1_000_000)
-    return decision_pb2.RecordedDecision(
-        recorded=Timestamp(seconds=seconds, nanos=micros * 1000), recorder=recorder
-    ).SerializeToString()
+        return alike + _own(ended, place)
+    return b"".join((_own(ended, place), _DECISION, _varint(len(decision)), decision, alike))
 
 
 def message_of(ended: Ended) -> decision_pb2.RecordedDecision:
@@ -91,11 +89,17 @@ def _alike(worker: str, minute: int, misroute: str, of_outcome: tuple[Any, ...])
     ).SerializeToString()
 
 
-def _own(ended: Ended, outcome: Outcome) -> bytes:
+def _own(ended: Ended, place: Place | None) -> bytes:
     """What hardly any other request has the same."""
+    outcome, recorded = ended.outcome, None
+    if place is not None:
+        seconds, microseconds = divmod(place.recorded, 1_000_000)
+        recorded = Timestamp(seconds=seconds, nanos=microseconds * 1000)
     return decision_pb2.RecordedDecision(
         request_id=ended.request_id,
         time=Timestamp(seconds=ended.began_seconds, nanos=ended.began_nanos),
+        recorded=recorded,
+        recorder=0 if place is None else place.recorder,
         worker_number=ended.worker_number,
         outcome=decision_pb2.Outcome(
             duration_seconds=outcome.duration_seconds,

@@ -7,7 +7,8 @@ a million of them are looked through in a fraction of a second, whatever is aske
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from controlplane.ledger.row import Row
 
 CODED = ("model", "pool", "tier", "tenant", "verdict")
 _JUDGED = "misroute:"
+_REMEMBERED = 1024
 ERRORS = "(status = 0 OR status >= 400)"
 
 
@@ -29,13 +31,18 @@ class Term(NamedTuple):
 
 def texts_of(row: Row) -> tuple[str, ...]:
     """The texts of a row that get codes: those of CODED, and the reasons together, with what was judged."""
-    judged = (f"{_JUDGED}{row.misroute}",) if row.misroute else ()
-    return row.model, row.pool, row.tier, row.tenant, row.verdict, f" {' '.join((*row.reasons, *judged))} "
+    return row.model, row.pool, row.tier, row.tenant, row.verdict, _together(row.reasons, row.misroute)
 
 
-def columns_of(row: Row, texts: Sequence[str], codes: Mapping[str, int]) -> tuple[int, ...]:
+@lru_cache(_REMEMBERED)
+def _together(reasons: tuple[str, ...], misroute: str) -> str:
+    judged = (f"{_JUDGED}{misroute}",) if misroute else ()
+    return f" {' '.join((*reasons, *judged))} "
+
+
+def columns_of(row: Row, codes: Iterable[int]) -> tuple[int, ...]:
     """What stands after `recorded`: recorder, status, the codes of its texts, session and request."""
-    return row.recorder, row.status, *[codes[text] for text in texts], hash_of(row.session), hash_of(row.request_id)
+    return row.recorder, row.status, *codes, hash_of(row.session), hash_of(row.request_id)
 
 
 def asked_reasons(query: DecisionQuery) -> list[str]:

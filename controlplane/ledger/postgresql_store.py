@@ -392,7 +392,7 @@ def _records(
     details: list[tuple[Any, ...]] = []
     for row, of_row, packed in zip(rows, texts, pack(row.message for row in rows), strict=True):
         recorded = _moment(row.recorded)
-        decisions.append((recorded, *columns_of(row, of_row, codes)))
+        decisions.append((recorded, *columns_of(row, [codes[text] for text in of_row])))
         detail = detail_of(row)
         shown = detail._asdict() | {"started": _moment(detail.started), "flags": " ".join(detail.flags)}
         details.append((recorded, row.recorder, row.session, row.request_id, *shown.values(), packed))

@@ -6,17 +6,19 @@ PostgreSQL takes in no text.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from controlplane.ledger.encoding import encoded, ended_of, place
+from controlplane.ledger.encoding import Place, encoded, ended_of
 from controlplane.ledger.ended import Ended
 from headrace_protos.headrace.v1 import decision_pb2
 
 MOST_CHARACTERS = 200  # of one text; far below what an index entry may hold
 MOST_ITEMS = 16  # reasons or flags
 MOST_MESSAGE_BYTES = 64 * 1024
+_REMEMBERED = 1024
 
 
 class Row(NamedTuple):
@@ -66,19 +68,22 @@ class Recorded:
 
 def _row(ended: Ended, recorded: int, recorder: int) -> Row:
     decision, status = ended.decision, ended.outcome.status
-    message = encoded(ended) + place(recorded, recorder)
+    model, pool, tier, tenant, verdict = _all_fit(
+        (decision.model, decision.pool, decision.tier, decision.tenant, decision.verdict)
+    )
+    message = encoded(ended, Place(recorded, recorder))
     if len(message) > MOST_MESSAGE_BYTES:
         message = _bounded(decision_pb2.RecordedDecision.FromString(message))
     return Row(
         recorded=recorded,
         recorder=recorder,
         status=status if status < 1000 else 0,
-        model=fit(decision.model),
-        pool=fit(decision.pool),
-        tier=fit(decision.tier),
-        tenant=fit(decision.tenant),
-        verdict=fit(decision.verdict),
-        reasons=tuple(map(fit, decision.reasons[:MOST_ITEMS])),
+        model=model,
+        pool=pool,
+        tier=tier,
+        tenant=tenant,
+        verdict=verdict,
+        reasons=_all_fit(decision.reasons[:MOST_ITEMS]),
         misroute=ended.misroute,
         session=fit(decision.session),
         request_id=fit(ended.request_id),
@@ -97,6 +102,12 @@ def row_of(message: decision_pb2.RecordedDecision) -> Row:
 def microseconds(time: Timestamp) -> int:
     """Since 1970; as `ToMicroseconds`, which is written in Python and checks each time."""
     return time.seconds * 1_000_000 + time.nanos // 1_000
+
+
+@lru_cache(_REMEMBERED)
+def _all_fit(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Of texts that many requests have the same."""
+    return tuple(map(fit, texts))
 
 
 def fit(text: str) -> str:

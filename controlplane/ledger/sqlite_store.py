@@ -82,11 +82,15 @@ class SqliteStore:
         with self._transaction() as connection:
             try:
                 texts = [texts_of(row) for row in rows]
-                used = {text: row.recorded for row, of_row in zip(rows, texts, strict=True) for text in of_row}
-                codes = {text: self._code(connection, text, recorded) for text, recorded in used.items()}
+                # Few rows have texts that no other of the batch has.
+                used = {of_row: row.recorded for row, of_row in zip(rows, texts, strict=True)}
+                codes = {
+                    alike: [self._code(connection, text, recorded) for text in alike]
+                    for alike, recorded in used.items()
+                }
                 connection.executemany(
                     "INSERT OR IGNORE INTO decision VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    [(row.recorded, *columns_of(row, of_row, codes)) for row, of_row in zip(rows, texts, strict=True)],
+                    [(row.recorded, *columns_of(row, codes[of_row])) for row, of_row in zip(rows, texts, strict=True)],
                 )
                 connection.executemany(
                     "INSERT OR IGNORE INTO message VALUES (?, ?, ?)",
@@ -162,7 +166,9 @@ class SqliteStore:
         terms = _terms(connection, query)
         if terms is None:
             return []
-        where = [_written(term) for term in terms] + ([ERRORS] if query.errors_only else [])
+        # Said of a status of 400 or more, too, since the index of errors is only taken where its own condition stands.
+        errors = query.errors_only or query.status_from >= 400
+        where = [_written(term) for term in terms] + ([ERRORS] if errors else [])
         if query.session:
             where.append("session <> 0")  # which the index is of
         values = [value for term in terms for value in (term.value if isinstance(term.value, list) else [term.value])]

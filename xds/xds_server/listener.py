@@ -192,7 +192,7 @@ def _access_log(cluster: str) -> accesslog_pb2.AccessLog:
                     transport_api_version="V3",
                     grpc_service={"envoy_grpc": {"cluster_name": cluster}},
                     buffer_flush_interval=timedelta(seconds=0.1),
-                    buffer_size_bytes={"value": 65_536},
+                    buffer_size_bytes={"value": 262_144},
                     custom_tags=[
                         # The log's own time to the first byte is the headers', which engines send before they have any.
                         custom_tag_pb2.CustomTag(
