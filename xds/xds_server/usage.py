@@ -1,13 +1,12 @@
-"""The filters that read token counts, and why an answer ended or was refused, out of responses into dynamic metadata,
-and so into the access log.
+"""The filters that read token counts and why an answer ended out of server-sent events, and why a request was refused
+out of errors, into dynamic metadata, and so into the access log.
 
-Whole JSON bodies and server-sent events; the last value of a stream counts.
+The last value of a stream counts. Whole answers are read by `answers.py`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import TypeAlias
 
 from google.protobuf import any_pb2
@@ -35,27 +34,17 @@ _USUAL_CONTENT_TYPE = "application/json"
 _JSON_CONTENT_TYPES = r"(?i)application/json\s*(;.*)?"
 
 
-def json_usage(gateway: Gateway) -> extension_matcher_pb2.ExtensionWithMatcher:
-    """Of whole answers. The filter holds a body back until it is whole, and fails the answer if the body exceeds the
-    buffer.
-
-    So it is skipped for bodies said to be near that size, and for those of unknown size but where usage is expected.
-    """
-    return _from_json(gateway, gateway.usage, _too_much(gateway))
-
-
 def json_errors(gateway: Gateway) -> extension_matcher_pb2.ExtensionWithMatcher:
-    """Why a request was refused with 400. An error's message may quote the request, so no other answer's is read."""
+    """Why a request was refused with 400. An error's message may quote the request, so no other answer's is read.
+
+    The filter holds a body back until it is whole, and fails the answer if the body exceeds the buffer. So it is
+    skipped for bodies said to be near that size, and for those of unknown size but where usage is expected.
+    """
     status = packed(http_inputs_pb2.HttpResponseHeaderMatchInput(header_name=":status"))
-    return _from_json(gateway, gateway.errors, [_not(_matches("status", status, "400")), *_too_much(gateway)])
-
-
-def _from_json(
-    gateway: Gateway, rules: Iterable[UsageRule], unless: Iterable[_Predicate]
-) -> extension_matcher_pb2.ExtensionWithMatcher:
+    unless = [_not(_matches("status", status, "400")), *_too_much(gateway)]
     filter_ = _JsonToMetadata(
         response_rules={
-            "rules": [_rule(gateway, rule) for rule in rules],
+            "rules": [_rule(gateway, rule) for rule in gateway.errors],
             "allow_content_types": [_USUAL_CONTENT_TYPE],
             "allow_content_types_regex": {"google_re2": {}, "regex": _JSON_CONTENT_TYPES},
         }
@@ -107,7 +96,7 @@ def _rule(gateway: Gateway, usage: UsageRule) -> json_to_metadata_pb2.JsonToMeta
     return _JsonToMetadata.Rule(
         selectors=[{"key": key} for key in usage.path],
         on_present={
-            "metadata_namespace": f"{gateway.metadata_namespace}.usage",
+            "metadata_namespace": gateway.usage_namespace,
             "key": usage.key,
             "type": _JsonToMetadata.STRING if usage.text else _JsonToMetadata.NUMBER,
         },
