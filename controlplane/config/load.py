@@ -19,7 +19,7 @@ from controlplane.config.report import broken, conclude, open_document
 from controlplane.config.rules import SETTINGS_RULES
 from controlplane.config.settings import Settings
 from controlplane.errors import ConfigurationError
-from controlplane.policy.settings import Policy
+from controlplane.policy.settings import Policy, TenantRules
 
 _WIDTH = 110
 _WORDS: Path = ("sensitivity", "words")
@@ -40,6 +40,13 @@ def load(text: str, name: str) -> Settings:
     return conclude(settings, name, document, faults)
 
 
+def load_unheld(text: str, name: str) -> Settings:
+    """As `load`, but held against no rules: for what is needed to make settings that keep them."""
+    document = open_document(text, name)
+    settings, faults = read(Settings, document)
+    return conclude(settings, name, document, faults)
+
+
 def load_policy(text: str, name: str) -> Policy:
     """A policy from YAML of the shape of the `policy` section. Raises ConfigurationError as `load` does, and for a text
     without any setting: what failed to be written must not replace what is in force by defaults."""
@@ -54,6 +61,20 @@ def load_policy(text: str, name: str) -> Policy:
             policy = join_words(policy)
         faults += broken(POLICY_RULES, policy, document, faults)
     return conclude(policy, name, document, faults)
+
+
+def load_policy_in_place_of(in_force: Policy, text: str, name: str) -> Policy:
+    """As `load_policy`. A policy replaces the other one whole, so one that says nothing of tenants where the one in
+    force does is refused too: it would let everybody in, and everybody's limits go."""
+    policy = load_policy(text, name)
+    if in_force.tenants != TenantRules() and not open_document(text, name).has(("tenants",)):
+        raise ConfigurationError(
+            [
+                f"{name}:1: it states no tenants, and would let go those in force; begin with what "
+                "`headrace policy get` prints, or state `tenants: {}`"
+            ]
+        )
+    return policy
 
 
 def load_policy_beside(settings: Settings, text: str, name: str) -> Policy:

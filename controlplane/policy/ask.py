@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import structs
@@ -30,6 +31,7 @@ _UNENCODED = frozenset({"", "identity"})
 # and what is smaller cannot have enough to matter.
 _MOST_OPENED = 200_000
 _LARGE_BYTES = 1 << 20
+_MODELS = "/v1/models/"
 _METHODS = frozenset({"POST", "PUT", "PATCH"})
 _ENDPOINTS = (
     ("/chat/completions", Endpoint.CHAT),
@@ -82,6 +84,12 @@ def parse(request: HttpRequest, policy: Policy, tenant: str = "", known_by: str 
         return _parse_what_python_reads(endpoint, around)
 
 
+def model_in(path: str) -> str | None:
+    """The model that a request to the models' API asks of by its path; None where it asks of all."""
+    name = unquote(path.partition("?")[0].partition(_MODELS)[2])
+    return name.rstrip("/") or None
+
+
 @lru_cache(maxsize=256)
 def endpoint_of(method: str, path: str) -> Endpoint:
     """The API of a request by the end of its path, whatever stands before it."""
@@ -90,7 +98,7 @@ def endpoint_of(method: str, path: str) -> Endpoint:
         for suffix, endpoint in _ENDPOINTS:
             if bare.endswith(suffix):
                 return endpoint
-    elif method == "GET" and bare.endswith("/v1/models"):
+    elif method == "GET" and _MODELS in f"{bare}/":
         return Endpoint.MODELS
     return Endpoint.OTHER
 

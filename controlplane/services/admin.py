@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from controlplane.config.load import dump, load_policy
+from controlplane.config.load import dump, load_policy_in_place_of
 from controlplane.errors import HeadraceError, UnavailableError, UnknownPoolError
 from controlplane.messages import override_message
 from controlplane.model import Override
@@ -69,8 +69,9 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     async def SetPolicy(  # noqa: N802
         self, request: admin_pb2.SetPolicyRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> admin_pb2.SetPolicyResponse:
+        in_force = (await self._view(context)).table.policy
         try:
-            load_policy(request.policy_yaml, "policy")
+            load_policy_in_place_of(in_force, request.policy_yaml, "policy")
             await self._store(request.policy_yaml)
         except HeadraceError as error:
             await refuse(context, error)

@@ -22,11 +22,12 @@ from opentelemetry.util.types import AttributeValue
 from controlplane.decision_bytes import decision_bytes
 from controlplane.model import Action, Ask, Decision, HttpRequest, Pin, QosTier, Reason, Refusal
 from controlplane.policy.access import Identity, identify
-from controlplane.policy.ask import endpoint_of, parse
+from controlplane.policy.ask import endpoint_of, model_in, parse
 from controlplane.policy.decide import decide, not_served, refused
 from controlplane.policy.govern import retry_after
 from controlplane.policy.pins import pin_key, pin_of
 from controlplane.policy.qos import Mode
+from controlplane.policy.refusals import unknown_model
 from controlplane.policy.settings import Policy
 from controlplane.policy.table import RoutingTable
 from ext_proc import names
@@ -128,7 +129,7 @@ class Router:
             return _refusal(request, ask, Reason.BAD_REQUEST)
         decision, bill = await self._decide(ask, table, extend)
         if decision.action is Action.ANSWER:
-            return decision, _list_models(decision, table.models_of(identity.tenant))
+            return decision, _tell_models(decision, table, identity.tenant, model_in(request.path))
         if decision.refusal is not None or decision.pool is None:
             return decision, _refuse(decision, decision.refusal or _INTERNAL_ERROR, bill)
         try:
@@ -240,13 +241,19 @@ def _refuse(decision: Decision, refusal: Refusal, bill: Bill = NO_BILL) -> Reply
     )
 
 
-def _list_models(decision: Decision, models: tuple[str, ...]) -> Reply:
-    """Models as OpenAI lists them."""
-    data = [{"id": model, "object": "model", "created": 0, "owned_by": "headrace"} for model in models]
+def _tell_models(decision: Decision, table: RoutingTable, tenant: str, name: str | None) -> Reply:
+    """As OpenAI lists models, or tells of one by any of its names. https://platform.openai.com/docs/api-reference/models"""
+    models = table.models_of(tenant)
+    if name is not None and not table.pools_of(name, tenant):
+        return _refuse(decision, unknown_model(name, models))
+    told = [
+        {"id": model, "object": "model", "created": 0, "owned_by": "headrace"}
+        for model in (models if name is None else (name,))
+    ]
     return Reply(
         status=200,
         headers=JSON,
-        body=json.dumps({"object": "list", "data": data}).encode(),
+        body=json.dumps({"object": "list", "data": told} if name is None else told[0]).encode(),
         metadata=_metadata(decision, debug=False),
         details="headrace_listed_models",
     )

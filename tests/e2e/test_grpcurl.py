@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-import yaml
 
-from support.processes import descendants
 from support.system import Ended, RunningSystem, running_system
 from support.waiting import until
 
@@ -132,7 +130,4 @@ async def test_the_filters_health_port_decides_nothing(system: RunningSystem) ->
 
 
 def _filter_health(system: RunningSystem) -> str:
-    argv = next(argv for argv in descendants(system.process.pid).values() if "ext-proc" in argv)
-    settings = yaml.safe_load(Path(argv[argv.index("--config") + 1]).read_text())
-    address: str = settings["ext_proc"]["health"]
-    return address
+    return system.settings().ext_proc.health

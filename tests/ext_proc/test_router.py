@@ -208,6 +208,19 @@ async def test_models_are_listed_as_openai_does() -> None:
     }
 
 
+@pytest.mark.parametrize("path", ["/v1/models/org%2Fllama", "/v1/models/org/llama?x=1", "/v1/models/llama-alias/"])
+async def test_a_model_is_told_of_by_any_of_its_names(path: str) -> None:
+    router = new_router(make_table(make_pool(model="org/llama", aliases=("llama-alias",))))
+    answer, body = await refused(router, make_request(b"", path, method="GET"))
+    name = "llama-alias" if "alias" in path else "org/llama"
+    assert (answer.status, body) == (200, {"id": name, "object": "model", "created": 0, "owned_by": "headrace"})
+
+
+async def test_a_model_that_is_not_served_is_not_told_of() -> None:
+    answer, body = await refused(new_router(), make_request(b"", "/v1/models/none", method="GET"))
+    assert (answer.status, body["error"]["code"]) == (404, "model_not_found")
+
+
 async def test_without_a_table_requests_are_asked_to_come_back() -> None:
     answer, body = await refused(new_router(None), make_request(CODE))
     assert answer.status == 503

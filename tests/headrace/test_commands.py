@@ -344,7 +344,8 @@ def test_evaluating_names_what_is_wrong_before_it_calls_anybody(run: Run, tmp_pa
 def test_a_new_key_is_shown_with_the_digest_that_makes_it_count(run: Run, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("s" * 32 + "\n")
     config = tmp_path / "c.yaml"
-    config.write_text(f"ext_proc: {{key_secret_file: {tmp_path}/secret}}")
+    tenants = "policy: {tenants: {known: [{name: acme, keys: []}], required: true}}"
+    config.write_text(f"ext_proc: {{key_secret_file: {tmp_path}/secret}}\n{tenants}\n")
     first, second = (run("keys", "new", "acme", "--config", config).out for _ in range(2))
     [key] = [line.strip() for line in first.splitlines() if line.startswith("    hr-")]
     entry = yaml.safe_load(first.rpartition("\n\n")[2])

@@ -53,6 +53,21 @@ async def test_a_policy_that_is_set_is_in_force_until_it_is_reset(services: Serv
     await services.admin.ResetPolicy(admin_pb2.ResetPolicyRequest())  # again is no error
 
 
+async def test_a_policy_that_says_nothing_of_tenants_does_not_let_those_go_that_there_are(services: Services) -> None:
+    named = "tenants: {header: x-tenant}\n"
+    await services.admin.SetPolicy(admin_pb2.SetPolicyRequest(policy_yaml=named))
+
+    async def is_set() -> bool:
+        return (await policy(services))[0].tenants.header is not None
+
+    await until(is_set)
+    code, details = await status_of(services.admin.SetPolicy(admin_pb2.SetPolicyRequest(policy_yaml=ONE_CLASS)))
+    assert code is INVALID
+    assert "headrace policy get" in details
+    for stated in (named + ONE_CLASS, "tenants: {}\n" + ONE_CLASS):
+        await services.admin.SetPolicy(admin_pb2.SetPolicyRequest(policy_yaml=stated))
+
+
 async def test_a_policy_with_faults_is_refused_with_each_and_its_line(services: Services) -> None:
     bad = "context_classes: [{name: all}]\nsensitivity: 7\nno_such_thing: 1\n"
     code, details = await status_of(services.admin.SetPolicy(admin_pb2.SetPolicyRequest(policy_yaml=bad)))
