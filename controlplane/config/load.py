@@ -55,6 +55,11 @@ def load_policy(text: str, name: str) -> Policy:
         raise ConfigurationError(
             [f"{name}:1: no setting is stated; `headrace policy reset` restores the configured policy"]
         )
+    if document.has(("policy",)):
+        line = document.line(("policy",))
+        raise ConfigurationError(
+            [f"{name}:{line}: this is a configuration; a policy is what stands under `policy:`, without that line"]
+        )
     policy, faults = read(Policy, document)
     if policy is not None:
         if document.has(_WORDS):

@@ -112,6 +112,14 @@ def test_a_policy_without_any_setting_replaces_none(text: str) -> None:
     assert "headrace policy reset" in caught.value.faults[0]
 
 
+def test_a_configuration_in_place_of_a_policy_is_told_apart() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_policy("# tuned\npolicy:\n  qos: {mode: enabled}\n", "p.yaml")
+    assert caught.value.faults == (
+        "p.yaml:2: this is a configuration; a policy is what stands under `policy:`, without that line",
+    )
+
+
 def test_faults_of_a_policy_alone_have_paths_without_the_section() -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_policy("sensitivity:\n  hot_temperature: 9\nnonsense: 1\n", "p.yaml")
