@@ -43,7 +43,6 @@ ENVOY_ROOTS = (
     "envoy/extensions/filters/http/ext_proc/v3/ext_proc.proto",
     "envoy/extensions/filters/http/json_to_metadata/v3/json_to_metadata.proto",
     "envoy/extensions/filters/http/jwt_authn/v3/config.proto",
-    "envoy/extensions/filters/http/lua/v3/lua.proto",
     "envoy/extensions/filters/http/router/v3/router.proto",
     "envoy/extensions/filters/http/sse_to_metadata/v3/sse_to_metadata.proto",
     "envoy/extensions/filters/network/http_connection_manager/v3/http_connection_manager.proto",

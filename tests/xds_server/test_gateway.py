@@ -329,56 +329,6 @@ async def test_why_an_answer_ended_comes_back_where_it_stands_in_no_array(world,
     assert [usage.get("finish_reason") for usage in [await usage_of(world)] if usage] == reason
 
 
-OWN = {"usage": {"prompt_tokens": 11, "completion_tokens": 7}}
-DECOY = {"usage": {"prompt_tokens": 1, "completion_tokens": 1}, "stop_reason": "decoy"}
-
-
-@pytest.mark.parametrize(
-    ("answer", "found"),
-    [
-        (json.dumps(OWN, indent=2) + "\r\n ", OWN["usage"]),
-        (json.dumps({"tools": [DECOY], **OWN, "metadata": {"usage": "none"}}), OWN["usage"]),
-        (json.dumps({"content": json.dumps(OWN), 'a"usage': {}, "b\\": '\\"}', **OWN, "c": ["]", {}]}), OWN["usage"]),
-        (
-            json.dumps({"usage": {"details": {"prompt_tokens": 3, "of": ["}"]}, "prompt_tokens": 11}}),
-            {"prompt_tokens": 11},
-        ),
-        (json.dumps({"usage": {"prompt_tokens": "11", "completion_tokens": None}}), {}),
-        (json.dumps({"choices": [DECOY]}), {}),
-        (json.dumps({"choice": DECOY}), {}),
-        (json.dumps([DECOY]), {}),
-        (json.dumps({"content": json.dumps(DECOY)}), {}),
-        (json.dumps({"usage": None, "stop_reason": None}), {}),
-        (json.dumps(OWN)[:-1], {}),
-        (json.dumps(OWN)[:-9], {}),
-        ('{"usage":{"prompt_tokens', {}),
-        ("", {}),
-    ],
-    ids=[
-        "written apart",
-        "beside others' usage",
-        "beside strings",
-        "with details",
-        "of other types",
-        "of an array's",
-        "of an inner object's",
-        "of an array",
-        "in a string",
-        "null",
-        "cut at the end",
-        "cut in a number",
-        "cut in a name",
-        "nothing",
-    ],
-)
-async def test_of_a_whole_answer_only_its_own_usage_counts(world, client, answer, found):
-    one = await world.engine("one", body=answer.encode())
-    url = await gateway_of(world, PoolCluster("p1", (one.endpoint,)))
-    assert (await client.post(url + CHAT, json={})).content == one.body
-    assert await usage_of(world) == found
-    assert await world.running.stat("http.gateway.lua.errors") == 0
-
-
 async def test_the_timings_of_a_stream_come_back(world, client):
     last = {"choices": [], "timings": {"cache_n": 30, "prompt_n": 1, "predicted_n": 7}}
     one = await world.engine("one", headers=SSE, body=b"data: %b\n\ndata: [DONE]\n\n" % json.dumps(last).encode())

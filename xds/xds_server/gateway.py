@@ -175,11 +175,6 @@ class Gateway:
     usage_paths: tuple[str, ...] = USAGE_PATHS
 
     @property
-    def usage_namespace(self) -> str:
-        """Where the metadata is that is read out of responses."""
-        return f"{self.metadata_namespace}.usage"
-
-    @property
     def buffer_bytes(self) -> int:
         """What a connection may hold back: the largest body, and what comes with it."""
         return self.max_body_bytes + (1 << 20)

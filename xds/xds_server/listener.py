@@ -17,14 +17,13 @@ from headrace_protos.envoy.extensions.filters.http.router.v3 import router_pb2
 from headrace_protos.envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
 from headrace_protos.envoy.extensions.http.early_header_mutation.header_mutation.v3 import header_mutation_pb2
 from headrace_protos.envoy.type.tracing.v3 import custom_tag_pb2
-from xds_server.answers import answer_reader
 from xds_server.clusters import ACCESS_LOG, EXT_PROC, USAGE_LOG
 from xds_server.gateway import BILL_KEY, INTERNAL_PREFIX, PEER_HEADER, WISH_PREFIX, Gateway
 from xds_server.local_replies import local_reply_config
 from xds_server.resource import packed
 from xds_server.routes import ROUTES
 from xds_server.tokens import token_check
-from xds_server.usage import json_errors, sse_usage
+from xds_server.usage import json_errors, json_usage, sse_usage
 
 LISTENER = "gateway"
 
@@ -70,8 +69,8 @@ def _connection_manager(gateway: Gateway) -> http_connection_manager_pb2.HttpCon
             *([_filter("jwt_authn", token_check(gateway.tokens))] if gateway.tokens else []),
             _filter("buffer", _whole_body(gateway)),
             _filter("ext_proc", _ext_proc(gateway)),
-            _filter("lua", answer_reader(gateway)),
-            _filter("json_to_metadata", json_errors(gateway)),
+            _filter("json_to_metadata", json_usage(gateway)),
+            _filter("json_to_metadata.errors", json_errors(gateway)),
             _filter("sse_to_metadata", sse_usage(gateway)),
             _filter("router", _router()),
         ],

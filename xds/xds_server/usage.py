@@ -1,12 +1,13 @@
-"""The filters that read token counts and why an answer ended out of server-sent events, and why a request was refused
-out of errors, into dynamic metadata, and so into the access log.
+"""The filters that read token counts, and why an answer ended or was refused, out of responses into dynamic metadata,
+and so into the access log.
 
-The last value of a stream counts. Whole answers are read by `answers.py`.
+Whole JSON bodies and server-sent events; the last value of a stream counts.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from google.protobuf import any_pb2
@@ -34,17 +35,27 @@ _USUAL_CONTENT_TYPE = "application/json"
 _JSON_CONTENT_TYPES = r"(?i)application/json\s*(;.*)?"
 
 
-def json_errors(gateway: Gateway) -> extension_matcher_pb2.ExtensionWithMatcher:
-    """Why a request was refused with 400. An error's message may quote the request, so no other answer's is read.
+def json_usage(gateway: Gateway) -> extension_matcher_pb2.ExtensionWithMatcher:
+    """Of whole answers. The filter holds a body back until it is whole, and fails the answer if the body exceeds the
+    buffer.
 
-    The filter holds a body back until it is whole, and fails the answer if the body exceeds the buffer. So it is
-    skipped for bodies said to be near that size, and for those of unknown size but where usage is expected.
+    So it is skipped for bodies said to be near that size, and for those of unknown size but where usage is expected.
     """
+    return _from_json(gateway, gateway.usage, _too_much(gateway))
+
+
+def json_errors(gateway: Gateway) -> extension_matcher_pb2.ExtensionWithMatcher:
+    """Why a request was refused with 400. An error's message may quote the request, so no other answer's is read."""
     status = packed(http_inputs_pb2.HttpResponseHeaderMatchInput(header_name=":status"))
-    unless = [_not(_matches("status", status, "400")), *_too_much(gateway)]
+    return _from_json(gateway, gateway.errors, [_not(_matches("status", status, "400")), *_too_much(gateway)])
+
+
+def _from_json(
+    gateway: Gateway, rules: Iterable[UsageRule], unless: Iterable[_Predicate]
+) -> extension_matcher_pb2.ExtensionWithMatcher:
     filter_ = _JsonToMetadata(
         response_rules={
-            "rules": [_rule(gateway, rule) for rule in gateway.errors],
+            "rules": [_rule(gateway, rule) for rule in rules],
             "allow_content_types": [_USUAL_CONTENT_TYPE],
             "allow_content_types_regex": {"google_re2": {}, "regex": _JSON_CONTENT_TYPES},
         }
@@ -96,7 +107,7 @@ def _rule(gateway: Gateway, usage: UsageRule) -> json_to_metadata_pb2.JsonToMeta
     return _JsonToMetadata.Rule(
         selectors=[{"key": key} for key in usage.path],
         on_present={
-            "metadata_namespace": gateway.usage_namespace,
+            "metadata_namespace": f"{gateway.metadata_namespace}.usage",
             "key": usage.key,
             "type": _JsonToMetadata.STRING if usage.text else _JsonToMetadata.NUMBER,
         },
