@@ -159,7 +159,7 @@ async def test_a_takeover_whose_answer_is_lost_counts_once(
                 return await stored(client) == {KEYS.statistics_of(one.name, MODEL): 7}
 
             await until(is_settled)
-            assert samples(one) == 7
+            await until(lambda: samples(one) == 7)
 
 
 async def test_one_that_was_believed_to_be_gone_begins_anew_and_nothing_counts_twice(client: EtcdClient) -> None:
