@@ -6,12 +6,13 @@ A fault is `name:line: dotted.path: what is wrong; what to do`, and all of them 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 
 import yaml
 from pydantic import ValidationError
 
-from controlplane.config.document import BOOL, FLOAT, INT, NULL, Path, spell
+from controlplane.config.document import BOOL, FLOAT, INT, NULL, Document, Fault, Path, spell
 from controlplane.config.identity_rules import IDENTITY_RULES
 from controlplane.config.policy_rules import POLICY_RULES, join_words, part_words
 from controlplane.config.reader import check, read, to_plain
@@ -23,6 +24,15 @@ from controlplane.policy.settings import Policy, TenantRules
 
 _WIDTH = 110
 _WORDS: Path = ("sensitivity", "words")
+_POLICY: Path = ("policy",)
+_NO_SETTING = Fault(1, (), "it states no setting; `headrace policy reset` restores the configured policy")
+_NO_TENANTS = Fault(
+    1,
+    (),
+    "it states no tenants, and would let go those in force; begin with what `headrace policy get` prints, or state "
+    "`tenants: {}`",
+)
+_CONFIGURATION = "this is a configuration; a policy is what stands under `policy:`, without that line"
 
 
 def load(text: str, name: str) -> Settings:
@@ -50,36 +60,28 @@ def load_unheld(text: str, name: str) -> Settings:
 def load_policy(text: str, name: str) -> Policy:
     """A policy from YAML of the shape of the `policy` section. Raises ConfigurationError as `load` does, and for a text
     without any setting: what failed to be written must not replace what is in force by defaults."""
-    document = open_document(text, name)
-    if not document.states_anything:
-        raise ConfigurationError(
-            [f"{name}:1: no setting is stated; `headrace policy reset` restores the configured policy"]
-        )
-    if document.has(("policy",)):
-        line = document.line(("policy",))
-        raise ConfigurationError(
-            [f"{name}:{line}: this is a configuration; a policy is what stands under `policy:`, without that line"]
-        )
-    policy, faults = read(Policy, document)
-    if policy is not None:
-        if document.has(_WORDS):
-            policy = join_words(policy)
-        faults += broken(POLICY_RULES, policy, document, faults)
-    return conclude(policy, name, document, faults)
+    return _policy(open_document(text, name), name)
 
 
 def load_policy_in_place_of(in_force: Policy, text: str, name: str) -> Policy:
     """As `load_policy`. A policy replaces the other one whole, so one that says nothing of tenants where the one in
     force does is refused too: it would let everybody in, and everybody's limits go."""
-    policy = load_policy(text, name)
-    if in_force.tenants != TenantRules() and not open_document(text, name).has(("tenants",)):
-        raise ConfigurationError(
-            [
-                f"{name}:1: it states no tenants, and would let go those in force; begin with what "
-                "`headrace policy get` prints, or state `tenants: {}`"
-            ]
-        )
-    return policy
+    document = open_document(text, name)
+    keeps_tenants = in_force.tenants == TenantRules() or document.has(("tenants",))
+    return _policy(document, name, () if keeps_tenants else (_NO_TENANTS,))
+
+
+def _policy(document: Document, name: str, more: Iterable[Fault] = ()) -> Policy:
+    if not document.states_anything:
+        return conclude(None, name, document, (_NO_SETTING,))
+    if document.has(_POLICY):
+        return conclude(None, name, document, (Fault(document.line(_POLICY), (), _CONFIGURATION),))
+    policy, faults = read(Policy, document)
+    if policy is not None:
+        if document.has(_WORDS):
+            policy = join_words(policy)
+        faults += broken(POLICY_RULES, policy, document, faults)
+    return conclude(policy, name, document, [*faults, *more])
 
 
 def load_policy_beside(settings: Settings, text: str, name: str) -> Policy:
